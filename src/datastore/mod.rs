@@ -1,0 +1,180 @@
+//! Where truth lives: the seam between Bulrush and what it reads.
+//!
+//! A datastore lists and watches *kinds* and knows nothing of syncers, keys or agents. A [`Kind`] is data, so that any
+//! resource can be one. Errors are named by what the caller does next. Every further datastore is one more file here.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::stream::BoxStream;
+
+use crate::model::{AsOf, Revision};
+
+/// What can be listed and watched.
+///
+/// Calico kinds always carry the group `projectcalico.org`; where a datastore keeps them under another group
+/// (`crd.projectcalico.org/v1`) is the datastore's business.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kind {
+    /// API group; empty for Kubernetes' core group.
+    pub group: Cow<'static, str>,
+    /// API version within the group.
+    pub version: Cow<'static, str>,
+    /// The kind's name, for example `IPPool`.
+    pub name: Cow<'static, str>,
+    /// Lower-case plural, as in URLs and etcd paths.
+    pub plural: Cow<'static, str>,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+    /// Prefix of its keys in etcd, ending in `/`. `None`: etcd does not hold this kind.
+    pub etcd_prefix: Option<Cow<'static, str>>,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            write!(f, "{}/{}", self.version, self.name)
+        } else {
+            write!(f, "{}/{}/{}", self.group, self.version, self.name)
+        }
+    }
+}
+
+/// Names an object within its kind.
+///
+/// In etcd, a kind whose keys are not `[namespace/]name` (IPAM blocks and affinities) has the whole rest of the path as name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ObjectId {
+    /// Namespace; empty for cluster-scoped objects.
+    pub namespace: Arc<str>,
+    /// Name within the namespace.
+    pub name: Arc<str>,
+}
+
+impl fmt::Display for ObjectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
+    }
+}
+
+/// The form in which a datastore keeps an object; decides how it is converted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// Calico's etcd layout: v3 JSON under `/calico/resources/v3/…`, IPAM data in its own JSON.
+    Etcd,
+    /// A Calico resource as a `crd.projectcalico.org/v1` custom resource.
+    CrdV1,
+    /// A Calico resource as `projectcalico.org/v3` (custom resource, or as `calicoctl` prints it).
+    V3,
+    /// A native or third-party Kubernetes object.
+    Kubernetes,
+}
+
+/// One object as its datastore holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    /// Its name.
+    pub id: ObjectId,
+    /// Its version.
+    pub revision: Revision,
+    /// How `body` is to be read.
+    pub dialect: Dialect,
+    /// The object as JSON.
+    pub body: Bytes,
+}
+
+/// A part of a list. All pages of one list show the datastore at one revision.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListPage {
+    /// The objects of this page.
+    pub objects: Vec<Object>,
+    /// The revision of the whole list: where a watch continues from.
+    pub revision: Revision,
+    /// The moment that the list vouches for; on the last page.
+    pub as_of: Option<AsOf>,
+}
+
+/// A change of one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Created or changed.
+    Put(Object),
+    /// Gone. `last` is the object as it was, where the datastore still knows it.
+    Delete {
+        /// Which object.
+        id: ObjectId,
+        /// Its last form.
+        last: Option<Object>,
+    },
+    /// The datastore holds something under this name that is not even JSON. The object counts as absent.
+    Malformed {
+        /// Which object.
+        id: ObjectId,
+        /// Why it cannot be read, for the log.
+        reason: String,
+    },
+}
+
+/// Changes that belong together, in order. May be empty: then only the position advanced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchBatch {
+    /// The changes.
+    pub events: Vec<Event>,
+    /// Where to continue from after this batch.
+    pub revision: Revision,
+    /// The moment up to which everything has been delivered, when the datastore vouches for one.
+    pub as_of: Option<AsOf>,
+}
+
+/// Why listing or watching failed, by what to do next.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The datastore is away or overloaded: try the same again after a pause.
+    #[error("{doing}: {reason}")]
+    Retry {
+        /// What was tried, on which address and kind.
+        doing: String,
+        /// Why it failed and what to check.
+        reason: String,
+    },
+    /// The position is gone (compacted, expired): list again, then watch from there.
+    #[error("{doing}: position {revision} is gone: {reason}")]
+    Relist {
+        /// What was tried.
+        doing: String,
+        /// The position that is gone.
+        revision: Revision,
+        /// The datastore's own words.
+        reason: String,
+    },
+    /// The datastore does not know the kind (now): it counts as in sync and empty; look again later.
+    #[error("{kind} is not known to the datastore")]
+    KindAbsent {
+        /// The kind.
+        kind: String,
+    },
+    /// Not allowed: retry slowly, and tell the operator what is missing.
+    #[error("{doing}: not permitted: {reason}")]
+    Forbidden {
+        /// What was tried.
+        doing: String,
+        /// Which permission is missing.
+        reason: String,
+    },
+}
+
+/// A source of objects.
+///
+/// # Cancel safety
+/// Both streams may be dropped at any time; a later call starts afresh from the revision that it is given.
+pub trait Datastore: Send + Sync + fmt::Debug + 'static {
+    /// All objects of a kind at one revision, in pages. The stream ends after the last page or the first error.
+    /// An empty kind yields one empty page. An object that is not JSON is left out and reported by the datastore.
+    fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>>;
+
+    /// All changes of a kind after `from`, which is the revision of a list or batch. The stream ends without an error
+    /// when the datastore closed it in an orderly way: watch again from the last revision seen.
+    fn watch(&self, kind: &Kind, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>>;
+}

@@ -1,0 +1,18 @@
+//! Bulrush: a fan-out sync proxy. One watch on the datastore, thousands of agents kept in sync.
+//!
+//! ```text
+//!  etcd ─┐
+//!  files ┼─ datastore ─► syncer ─► decoupler ─► validate ─► snapcache ─► syncserver ─► agents
+//!  …    ─┘   list+watch   objects     bounded     invalid     persistent    each change
+//!                         → updates   hand-over   = absent    map + crumbs  encoded once
+//! ```
+//!
+//! Modules in reading order, which is the data's order.
+
+pub mod datastore;
+pub mod metrics;
+pub mod model;
+pub mod snapcache;
+pub mod syncer;
+pub mod syncproto;
+pub mod validate;

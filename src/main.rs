@@ -1,0 +1,3 @@
+//! The `bulrush` binary: allocator, arguments, runtime, exit code.
+
+fn main() {}

@@ -1,0 +1,124 @@
+//! The single writer of a cache.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::breadcrumb::{Breadcrumb, Map, Trail};
+use crate::metrics::SyncerMetrics;
+use crate::model::{AsOf, SyncStatus, SyncerEvent, Update};
+
+/// Gives out trails to follow a cache.
+#[derive(Clone, Debug)]
+pub struct Reader {
+    newest: watch::Receiver<Arc<Breadcrumb>>,
+    as_of: watch::Receiver<Option<AsOf>>,
+}
+
+impl Reader {
+    /// The newest crumb.
+    #[must_use]
+    pub fn newest(&self) -> Arc<Breadcrumb> {
+        self.newest.borrow().clone()
+    }
+
+    /// A trail that starts at the newest crumb.
+    #[must_use]
+    pub fn follow(&self) -> Trail {
+        Trail::new(self.newest.clone())
+    }
+
+    /// The freshest moment that the datastore vouched for; newer than the newest crumb's when nothing changed since.
+    #[must_use]
+    pub fn as_of(&self) -> Option<AsOf> {
+        self.as_of.borrow().clone()
+    }
+}
+
+/// The writer of a cache. There is one; it owns the map.
+#[derive(Debug)]
+pub struct SnapCache {
+    max_batch_size: usize,
+    newest: watch::Sender<Arc<Breadcrumb>>,
+    as_of: watch::Sender<Option<AsOf>>,
+    metrics: SyncerMetrics,
+}
+
+impl SnapCache {
+    /// An empty cache and its reader. A crumb carries at most `max_batch_size` updates (at least 1).
+    #[must_use]
+    pub fn new(max_batch_size: usize, metrics: SyncerMetrics) -> (Self, Reader) {
+        let first = Breadcrumb::new(0, Map::new(), Vec::new(), SyncStatus::WaitForDatastore, None);
+        let (newest, newest_reader) = watch::channel(first);
+        let (as_of, as_of_reader) = watch::channel(None);
+        let reader = Reader { newest: newest_reader, as_of: as_of_reader };
+        (Self { max_batch_size: max_batch_size.max(1), newest, as_of, metrics }, reader)
+    }
+
+    /// The status of the newest crumb.
+    #[must_use]
+    pub fn status(&self) -> SyncStatus {
+        self.newest.borrow().status
+    }
+
+    /// Applies what came from upstream together, in order, and publishes as many crumbs as it takes.
+    ///
+    /// Of several statuses only the last counts, and it goes out with the last of the updates.
+    pub fn apply(&mut self, events: Vec<SyncerEvent>) {
+        let mut updates = Vec::new();
+        let mut status = None;
+        for event in events {
+            match event {
+                SyncerEvent::Updates(batch) => updates.extend(batch),
+                SyncerEvent::Status(new) => status = Some(new),
+                SyncerEvent::Progress(as_of) => {
+                    self.as_of.send_replace(Some(as_of));
+                }
+            }
+        }
+        let mut updates = updates.into_iter();
+        loop {
+            let batch: Vec<Update> = updates.by_ref().take(self.max_batch_size).collect();
+            let last = updates.len() == 0;
+            self.publish(batch, if last { status } else { None });
+            if last {
+                return;
+            }
+        }
+    }
+
+    fn publish(&mut self, batch: Vec<Update>, status: Option<SyncStatus>) {
+        let current = self.newest.borrow().clone();
+        let status = status.unwrap_or(current.status);
+        let mut map = current.map.clone();
+        let mut deltas = Vec::with_capacity(batch.len());
+        self.metrics.updates_total.inc_by(batch.len() as u64);
+        for update in batch {
+            if update.value.is_none() {
+                map.remove(&update.key);
+            } else {
+                let same = map.get(&update.key).is_some_and(|old| old.value == update.value && old.ttl == update.ttl);
+                if same {
+                    self.metrics.updates_skipped.inc();
+                    continue;
+                }
+            }
+            let update = Arc::new(update);
+            if update.value.is_some() {
+                map.insert(update.key.clone(), update.clone());
+            }
+            deltas.push(update);
+        }
+        self.metrics.breadcrumb_size.observe(deltas.len() as f64);
+        if deltas.is_empty() && status == current.status {
+            return;
+        }
+        self.metrics.cache_size.set(i64::try_from(map.len()).unwrap_or(i64::MAX));
+        let sequence = current.sequence + 1;
+        let crumb = Breadcrumb::new(sequence, map, deltas, status, self.as_of.borrow().clone());
+        // Linked first, announced second: a follower that is woken finds the link in place.
+        current.link(crumb.clone());
+        self.newest.send_replace(crumb);
+        self.metrics.breadcrumb_seq_number.set(i64::try_from(sequence).unwrap_or(i64::MAX));
+    }
+}

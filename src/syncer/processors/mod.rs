@@ -1,0 +1,54 @@
+//! Update processors: one object of a datastore in, zero or more key-value pairs out. Pure: no I/O, no clock.
+
+use crate::datastore::{Object, ObjectId};
+use crate::model::KvPair;
+
+/// What happened to an object.
+#[derive(Clone, Copy, Debug)]
+pub enum ObjectEvent<'a> {
+    /// It was listed, created or changed.
+    Put(&'a Object),
+    /// It is gone; the object as it was, where the datastore still knows it.
+    Delete(&'a ObjectId, Option<&'a Object>),
+}
+
+/// An object could not be converted. Its keys, so far as they are known, were emitted without values.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct ConvertError {
+    /// What about the object could not be understood: field, value, what is accepted.
+    pub reason: String,
+}
+
+/// Surroundings that influence conversion; the same for the life of the process.
+#[derive(Clone, Debug)]
+pub struct Context {
+    /// `USE_POD_CIDR`: host-local IPAM. Nodes then produce the IPAM blocks. Ignored for [`crate::datastore::Dialect::Etcd`].
+    pub use_pod_cidr: bool,
+    /// First item of `FELIX_INTERFACEPREFIX`: what names of workload interfaces begin with.
+    pub interface_prefix: String,
+}
+
+impl Default for Context {
+    fn default() -> Self {
+        Self { use_pod_cidr: false, interface_prefix: "cali".to_owned() }
+    }
+}
+
+/// Converts the objects of one kind (or of kinds that produce the same keys) for one syncer.
+///
+/// The caller compares what comes out with what it sent before: emitting a pair without a value for a key that was never
+/// sent is harmless, emitting an unchanged pair again too.
+pub trait Processor: Send {
+    /// A full list begins: forget what was learnt from objects.
+    fn on_resync(&mut self) {}
+
+    /// The datastore vouched for all changes up to this revision (a bookmark). Few processors care.
+    fn on_progress(&mut self, _kind_name: &str, _revision: &str) {}
+
+    /// Appends the pairs that follow from the event to `out`.
+    ///
+    /// # Errors
+    /// When the object cannot be converted; pairs that follow from that (blanked keys) are appended all the same.
+    fn process(&mut self, event: ObjectEvent<'_>, out: &mut Vec<KvPair>) -> Result<(), ConvertError>;
+}

@@ -1,0 +1,4 @@
+//! What goes on the wire; no sockets here.
+
+pub mod format;
+pub mod messages;

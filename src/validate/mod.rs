@@ -1,0 +1,26 @@
+//! Validation: an invalid value becomes an absent one, is counted, and is logged once with its reason.
+//!
+//! Sits between a syncer and its snapshot cache. Rules are pure functions over typed values; nothing here does I/O.
+
+use std::fmt;
+
+/// Why a value is invalid: the field, its value, and what is accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {value:?} is not valid: {expected}")]
+pub struct Invalid {
+    /// Path of the offending field, for example `spec.ingress[2].protocol`.
+    pub field: String,
+    /// The offending value, shortened when long.
+    pub value: String,
+    /// What would have been accepted.
+    pub expected: String,
+}
+
+/// A typed value that can say whether it may be distributed.
+pub trait Validate: Send + Sync + fmt::Debug {
+    /// Checks the value.
+    ///
+    /// # Errors
+    /// The first rule that the value breaks.
+    fn validate(&self) -> Result<(), Invalid>;
+}
