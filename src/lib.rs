@@ -10,8 +10,10 @@
 //! Modules in reading order, which is the data's order.
 
 pub mod datastore;
+pub mod decoupler;
 pub mod metrics;
 pub mod model;
+pub mod problems;
 pub mod snapcache;
 pub mod syncer;
 pub mod syncproto;

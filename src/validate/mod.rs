@@ -4,6 +4,9 @@
 
 use std::fmt;
 
+pub mod filter;
+pub mod node_counter;
+
 /// Why a value is invalid: the field, its value, and what is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {value:?} is not valid: {expected}")]
