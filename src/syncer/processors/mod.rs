@@ -40,8 +40,13 @@ impl Default for Context {
 /// The caller compares what comes out with what it sent before: emitting a pair without a value for a key that was never
 /// sent is harmless, emitting an unchanged pair again too.
 pub trait Processor: Send {
-    /// A full list begins: forget what was learnt from objects.
+    /// A full list begins: forget what was learnt from objects. Not called when one of several kinds is listed again
+    /// while another one's objects are known and stay so.
     fn on_resync(&mut self) {}
+
+    /// All lists are complete: appends what is there besides the objects (the same at every call). Until the next
+    /// [`Self::on_resync`], events are changes seen by watching.
+    fn on_list_end(&mut self, _out: &mut Vec<KvPair>) {}
 
     /// The datastore vouched for all changes up to this revision (a bookmark). Few processors care.
     fn on_progress(&mut self, _kind_name: &str, _revision: &str) {}
