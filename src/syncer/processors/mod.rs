@@ -57,3 +57,6 @@ pub trait Processor: Send {
     /// When the object cannot be converted; pairs that follow from that (blanked keys) are appended all the same.
     fn process(&mut self, event: ObjectEvent<'_>, out: &mut Vec<KvPair>) -> Result<(), ConvertError>;
 }
+
+#[cfg(test)]
+pub(crate) mod vectors_tests;
