@@ -6,6 +6,7 @@
 use std::fmt;
 
 pub mod kinds;
+pub mod pipelines;
 pub mod processors;
 
 /// The consumers that Calico has a syncer for. The text is that of the wire protocol and of metric labels.
