@@ -9,6 +9,7 @@
 //!
 //! Modules in reading order, which is the data's order.
 
+pub mod config;
 pub mod datastore;
 pub mod metrics;
 pub mod model;
