@@ -11,9 +11,11 @@
 
 pub mod config;
 pub mod datastore;
+pub mod health;
 pub mod metrics;
 pub mod model;
 pub mod snapcache;
 pub mod syncer;
 pub mod syncproto;
+pub mod tasks;
 pub mod validate;

@@ -26,8 +26,8 @@ use std::fmt;
 use std::path::Path;
 
 pub use parse::Value;
-pub use sources::Source;
 use sources::Setting;
+pub use sources::Source;
 use table::{OPTIONS, OptionSpec, Zero};
 pub use typed::{
     Config, ConnectionsConfig, DatastoreConfig, DatastoreType, DebugConfig, EarlyLevel, EtcdConfig, FileConfig,

@@ -15,7 +15,9 @@ const WIDTH: usize = 110;
 #[must_use]
 pub fn cfg(options: &[Resolved]) -> String {
     let mut out = String::new();
-    out.push_str("# Every option with its default. The options under \"ours\" are Bulrush's; all others are Typha's.\n");
+    out.push_str(
+        "# Every option with its default. The options under \"ours\" are Bulrush's; all others are Typha's.\n",
+    );
     out.push_str("#\n");
     let intro = format!(
         "This file is read from {DEFAULT_FILE} unless -c names another. A variable TYPHA_<NAME>, in any case, counts \
@@ -99,12 +101,7 @@ pub fn table(loaded: &Loaded) -> String {
             (source, "") => source.to_string(),
             (source, note) => format!("{source} ({note})"),
         };
-        [
-            format!("{}{ours}", option.spec.name),
-            shown(&option.value.to_string()),
-            shown(option.spec.default),
-            source,
-        ]
+        [format!("{}{ours}", option.spec.name), shown(&option.value.to_string()), shown(option.spec.default), source]
     });
     let mut out = columns(&["OPTION", "VALUE", "DEFAULT", "FROM"], rows);
     out.push_str("\n* not an option of Typha's\n");
@@ -218,7 +215,9 @@ fn markdown_row(spec: &OptionSpec) -> String {
     let default = if spec.default.is_empty() { String::new() } else { format!("`{}`", spec.default) };
     let unit = if spec.unit.is_empty() { String::new() } else { format!(" ({})", spec.unit) };
     let zero = match spec.zero {
-        Zero::Becomes(replacement) => format!(" `none`{} means {replacement}.", if spec.unit.is_empty() { "" } else { " or 0" }),
+        Zero::Becomes(replacement) => {
+            format!(" `none`{} means {replacement}.", if spec.unit.is_empty() { "" } else { " or 0" })
+        }
         Zero::Refused => " `none` is a mistake.".to_owned(),
         Zero::Plain => String::new(),
     };

@@ -158,7 +158,8 @@ impl OptionSpec {
             Kind::HostAddress => "a host name or IP address without brackets, at most 64 characters".to_owned(),
             Kind::Authority => "host:port".to_owned(),
             Kind::EndpointList => {
-                "http:// or https:// URLs separated by commas, all of one scheme, without user, path or query".to_owned()
+                "http:// or https:// URLs separated by commas, all of one scheme, without user, path or query"
+                    .to_owned()
             }
             Kind::Text => "one line of text".to_owned(),
             Kind::File { must_exist: true } => "the path of an existing file".to_owned(),
@@ -322,13 +323,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "localhost",
         "Address of the health endpoint; none means all.",
     ),
-    OptionSpec::new(
-        Group::Health,
-        "HealthPort",
-        PORT,
-        "9098",
-        "Port of the health endpoint; 0 takes a free one.",
-    ),
+    OptionSpec::new(Group::Health, "HealthPort", PORT, "9098", "Port of the health endpoint; 0 takes a free one."),
     OptionSpec::new(
         Group::Health,
         "StatusEnabled",
@@ -391,12 +386,7 @@ pub const OPTIONS: &[OptionSpec] = &[
     OptionSpec::new(
         Group::Metrics,
         "PrometheusMetricsClientAuth",
-        Kind::OneOf(&[
-            "RequireAndVerifyClientCert",
-            "RequireAnyClientCert",
-            "VerifyClientCertIfGiven",
-            "NoClientCert",
-        ]),
+        Kind::OneOf(&["RequireAndVerifyClientCert", "RequireAnyClientCert", "VerifyClientCertIfGiven", "NoClientCert"]),
         "NoClientCert",
         "Whether scrapers must show a certificate.",
     )
@@ -571,9 +561,15 @@ pub const OPTIONS: &[OptionSpec] = &[
         "",
         "URI alternative name that an agent's certificate must have. With ClientCN set too, either will do.",
     ),
-    OptionSpec::new(Group::Tls, "TLS_MIN_VERSION", Kind::OneOf(&["1.2", "1.3"]), "1.2", "Oldest accepted version of TLS.")
-        .zero(Zero::Becomes("1.2"))
-        .plain_variable(),
+    OptionSpec::new(
+        Group::Tls,
+        "TLS_MIN_VERSION",
+        Kind::OneOf(&["1.2", "1.3"]),
+        "1.2",
+        "Oldest accepted version of TLS.",
+    )
+    .zero(Zero::Becomes("1.2"))
+    .plain_variable(),
     OptionSpec::new(
         Group::Tls,
         "TLS_CIPHER_SUITES",

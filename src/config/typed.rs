@@ -108,8 +108,7 @@ pub enum Severity {
 
 impl Severity {
     /// All severities, the most severe first.
-    pub const ALL: [Self; 6] =
-        [Self::Critical, Self::Error, Self::Warning, Self::Info, Self::Debug, Self::Trace];
+    pub const ALL: [Self; 6] = [Self::Critical, Self::Error, Self::Warning, Self::Info, Self::Debug, Self::Trace];
 
     /// Calico's word.
     #[must_use]
