@@ -19,5 +19,6 @@ pub mod problems;
 pub mod snapcache;
 pub mod syncer;
 pub mod syncproto;
+pub mod pipeline;
 pub mod tasks;
 pub mod validate;
