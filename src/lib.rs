@@ -9,12 +9,16 @@
 //!
 //! Modules in reading order, which is the data's order.
 
+pub mod config;
 pub mod datastore;
 pub mod decoupler;
+pub mod health;
 pub mod metrics;
 pub mod model;
 pub mod problems;
 pub mod snapcache;
 pub mod syncer;
 pub mod syncproto;
+pub mod pipeline;
+pub mod tasks;
 pub mod validate;

@@ -7,6 +7,7 @@ use std::fmt;
 
 pub mod kind_watch;
 pub mod kinds;
+pub mod pipelines;
 pub mod processors;
 pub mod watcher_cache;
 pub mod watcher_syncer;

@@ -2,3 +2,4 @@
 
 pub mod format;
 pub mod messages;
+pub mod native;
