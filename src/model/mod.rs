@@ -13,6 +13,11 @@ use bytes::Bytes;
 
 use crate::validate::Validate;
 
+pub mod gojson;
+pub mod keys;
+pub mod net;
+pub mod numorstring;
+
 /// A key as it goes on the wire: the datum's path, for example `/calico/v1/config/LogSeverityScreen`.
 ///
 /// Keys order by their bytes, which is the order of a snapshot.

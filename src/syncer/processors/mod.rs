@@ -3,6 +3,8 @@
 use crate::datastore::{Object, ObjectId};
 use crate::model::KvPair;
 
+pub mod simple;
+
 /// What happened to an object.
 #[derive(Clone, Copy, Debug)]
 pub enum ObjectEvent<'a> {
