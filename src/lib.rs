@@ -13,6 +13,7 @@ pub mod datastore;
 pub mod metrics;
 pub mod model;
 pub mod snapcache;
+pub mod syncclient;
 pub mod syncer;
 pub mod syncproto;
 pub mod tls;
