@@ -1,0 +1,4 @@
+//! The client library.
+
+pub mod rotation;
+pub mod tracker;
