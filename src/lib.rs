@@ -12,9 +12,11 @@
 pub mod config;
 pub mod datastore;
 pub mod health;
+pub mod logging;
 pub mod metrics;
 pub mod model;
 pub mod snapcache;
+pub mod status;
 pub mod syncer;
 pub mod syncproto;
 pub mod tasks;
