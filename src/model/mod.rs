@@ -18,6 +18,7 @@ pub mod gojson;
 pub mod keys;
 pub mod net;
 pub mod numorstring;
+pub mod resource;
 pub mod schema;
 pub mod selector;
 pub mod timestamp;
