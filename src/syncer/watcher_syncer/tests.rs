@@ -265,6 +265,22 @@ async fn cancelling_or_losing_the_reader_ends_everything() {
     tasks.join_all().await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_syncer_without_sources_is_in_sync() {
+    let mut hub = KindHub::new(std::sync::Arc::new(MemoryStore::new()), 1);
+    let (out, mut received) = decoupler::channel(10);
+    let syncer = WatcherSyncer::new(SyncerType::NodeStatus, Vec::new(), &mut hub, out);
+    let cancel = CancellationToken::new();
+    let running = tokio::spawn(syncer.run(cancel.clone()));
+    let mut events = Vec::new();
+    while events.len() < 3 {
+        received.recv_batch(&mut events, 3).await;
+    }
+    assert_eq!(events.last(), Some(&SyncerEvent::Status(SyncStatus::InSync)));
+    cancel.cancel();
+    running.await.expect("the syncer does not panic");
+}
+
 /// A processor with a bug.
 #[derive(Debug)]
 struct Panics;
