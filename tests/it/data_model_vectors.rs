@@ -14,7 +14,7 @@ use bulrush::datastore::memory::MemoryStore;
 use bulrush::datastore::{Dialect, Event, Kind, Object, ObjectId};
 use bulrush::decoupler;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::{SyncerEvent, UpdateType, no_revision};
+use bulrush::model::{SyncerEvent, UpdateType};
 use bulrush::problems::ProblemBook;
 use bulrush::syncer::SyncerType;
 use bulrush::syncer::kind_watch::KindHub;
@@ -62,6 +62,7 @@ fn all_data_model_vectors_of_kubernetes_through_the_folders_pipeline() {
     run_all(|_| Flavour::Folder);
 }
 
+#[expect(clippy::print_stdout, reason = "the counts are part of what this test is asked for")]
 fn run_all(flavour: fn(&str) -> Flavour) {
     let mut failures = Vec::new();
     let (mut passed, mut left_out) = (0, 0);

@@ -86,7 +86,7 @@ fn updates_go_out_before_the_status_and_the_progress_that_follow_them() {
 fn progress_is_that_of_the_oldest_source() {
     let vouch = |source, seconds| (source, CacheItem::Vouch(Vouch::At(as_of(seconds))));
     let start = SyncerEvent::Status(SyncStatus::WaitForDatastore);
-    assert_eq!(merge(2, vec![vouch(0, 5)]), [start.clone()]);
+    assert_eq!(merge(2, vec![vouch(0, 5)]), std::slice::from_ref(&start));
     assert_eq!(merge(2, vec![vouch(0, 5), vouch(1, 3)]), [start.clone(), SyncerEvent::Progress(as_of(3))]);
     let exempt = (1, CacheItem::Vouch(Vouch::Exempt));
     assert_eq!(merge(2, vec![vouch(0, 5), exempt]), [start, SyncerEvent::Progress(as_of(5))]);
@@ -370,7 +370,9 @@ proptest! {
                             tokio::select! {
                                 () = tokio::time::sleep_until(over) => break,
                                 _ = running.received.recv_batch(&mut batch, 1) => {
-                                    batch.into_iter().for_each(|event| running.hear(event));
+                                    for event in batch {
+                                        running.hear(event);
+                                    }
                                 }
                             }
                         }
