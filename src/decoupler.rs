@@ -33,7 +33,7 @@ struct Parcel {
 /// The writing end.
 #[derive(Clone, Debug)]
 pub struct Sender {
-    parcels: mpsc::UnboundedSender<Parcel>,
+    parcels: mpsc::Sender<Parcel>,
     room: Arc<Semaphore>,
     capacity: u32,
 }
@@ -41,7 +41,7 @@ pub struct Sender {
 /// The reading end.
 #[derive(Debug)]
 pub struct Receiver {
-    parcels: mpsc::UnboundedReceiver<Parcel>,
+    parcels: mpsc::Receiver<Parcel>,
     room: Arc<Semaphore>,
 }
 
@@ -52,8 +52,8 @@ pub fn channel(capacity: usize) -> (Sender, Receiver) {
         .unwrap_or(u32::MAX)
         .min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
     let room = Arc::new(Semaphore::new(capacity as usize));
-    // Unbounded as a queue, bounded by the permits that every event in it holds.
-    let (sender, receiver) = mpsc::unbounded_channel();
+    // Every event holds at least one permit, so whoever has got its permits finds room in the queue.
+    let (sender, receiver) = mpsc::channel(capacity as usize);
     (Sender { parcels: sender, room: room.clone(), capacity }, Receiver { parcels: receiver, room })
 }
 
@@ -77,7 +77,7 @@ impl Sender {
     pub async fn send(&self, event: SyncerEvent) -> Result<(), Closed> {
         let permits = u32::try_from(weight(&event)).unwrap_or(u32::MAX).min(self.capacity);
         let room = self.room.clone().acquire_many_owned(permits).await.map_err(|_| Closed)?;
-        self.parcels.send(Parcel { event, _room: room }).map_err(|_| Closed)
+        self.parcels.send(Parcel { event, _room: room }).await.map_err(|_| Closed)
     }
 
     /// Waits until the reader is gone.

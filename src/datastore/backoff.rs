@@ -28,14 +28,14 @@ impl Backoff {
     }
 
     /// The pause before the next attempt; every call makes the following one longer, up to the bound.
+    #[must_use]
     pub fn next_delay(&mut self) -> Duration {
         let factor = 2_u32.saturating_pow(self.attempt);
         let whole = self.first.saturating_mul(factor).min(self.longest);
         if whole < self.longest {
             self.attempt += 1;
         }
-        let half = whole / 2;
-        half + self.rng.random_range(Duration::ZERO..=whole - half)
+        self.rng.random_range(whole / 2..=whole)
     }
 
     /// An attempt went well: the next pause is short again.

@@ -75,6 +75,7 @@ impl Default for MemoryStore {
     }
 }
 
+#[expect(clippy::must_use_candidate, reason = "few tests need the revision of what they do")]
 impl MemoryStore {
     /// An empty store. Pages hold 500 objects unless told otherwise.
     #[must_use]

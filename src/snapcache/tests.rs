@@ -291,13 +291,13 @@ fn a_trail_that_is_dropped_behind_frees_only_what_nobody_else_holds() {
 async fn the_task_reports_at_the_start_on_every_status_and_while_idle() {
     let (cache, reader, metrics) = cache(100);
     let (sender, from) = decoupler::channel(100);
-    let (report, mut reports) = tokio::sync::mpsc::unbounded_channel();
+    let (report, mut reports) = tokio::sync::mpsc::channel(16);
     let cancel = CancellationToken::new();
     let task = tokio::spawn(run(
         cache,
         from,
         move |health| {
-            let _ = report.send(health.status);
+            report.try_send(health.status).expect("reports are few");
         },
         cancel.clone(),
     ));

@@ -307,20 +307,17 @@ impl WatcherCache {
                 }
                 continue;
             }
-            let update_type = match self.known.get_mut(&key) {
-                Some(known) => {
-                    known.kind = kind;
-                    known.list = list;
-                    if known.revision == revision && !revision.is_empty() {
-                        continue;
-                    }
-                    known.revision = revision.clone();
-                    UpdateType::Updated
+            let update_type = if let Some(known) = self.known.get_mut(&key) {
+                known.kind = kind;
+                known.list = list;
+                if known.revision == revision && !revision.is_empty() {
+                    continue;
                 }
-                None => {
-                    self.known.insert(key.clone(), Known { revision: revision.clone(), kind, list });
-                    UpdateType::New
-                }
+                known.revision = revision.clone();
+                UpdateType::Updated
+            } else {
+                self.known.insert(key.clone(), Known { revision: revision.clone(), kind, list });
+                UpdateType::New
             };
             updates.push(Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type });
         }
@@ -343,7 +340,7 @@ impl WatcherCache {
         }
         match novelty {
             Novelty::New => {
-                warn!(source = self.name, kind = %state.kind, object = %id, reason, "object cannot be converted")
+                warn!(source = self.name, kind = %state.kind, object = %id, reason, "object cannot be converted");
             }
             Novelty::FullNow => {
                 warn!(source = self.name, "too many objects cannot be converted; further ones are only counted");

@@ -55,6 +55,7 @@ impl WatcherSyncer {
     /// Passes on a panic of a source's task: the composition root decides what then.
     pub async fn run(self, cancel: CancellationToken) {
         let Self { syncer, sources, out } = self;
+        let has_sources = !sources.is_empty();
         let mut tasks = JoinSet::new();
         let mut merger = Merger::new(sources.len());
         let (items_in, mut items) = mpsc::channel(CACHE_ITEMS);
@@ -88,7 +89,7 @@ impl WatcherSyncer {
                     pass_on_panic(ended);
                     continue;
                 }
-                count = items.recv_many(&mut received, MAX_BATCH) => count,
+                count = items.recv_many(&mut received, MAX_BATCH), if has_sources => count,
             };
             if count == 0 {
                 // All sources have ended: their kinds are no longer watched, or a source panicked.
@@ -185,8 +186,13 @@ impl Merger {
     }
 
     /// What is announced before anything has happened.
-    fn start(&mut self) -> Vec<SyncerEvent> {
-        vec![SyncerEvent::Status(SyncStatus::WaitForDatastore)]
+    fn start(&self) -> Vec<SyncerEvent> {
+        let mut events = vec![SyncerEvent::Status(SyncStatus::WaitForDatastore)];
+        if self.statuses.is_empty() {
+            // Nothing to wait for; agents expect the usual statuses all the same.
+            events.extend([SyncStatus::ResyncInProgress, SyncStatus::InSync].map(SyncerEvent::Status));
+        }
+        events
     }
 
     /// A cache said something.

@@ -1,7 +1,7 @@
 //! The validation stage: between a syncer and its snapshot cache.
 //!
-//! Fed by a [`decoupler`], feeds the next one. An update whose value breaks a rule is forwarded without its value; key, type
-//! and revision stay, so downstream it is a removal. Valid values lose their typed form here: nobody looks at it again.
+//! Fed by a [`decoupler`], feeds the next one. An update whose value breaks a rule is forwarded without its value (and
+//! without the v3 resource version, which is a part of it); key, type and revision stay, so downstream it is a removal. Valid values lose their typed form here: nobody looks at it again.
 //!
 //! Invariants: nothing is held back and order is kept; a broken value is counted every time and logged once per key and
 //! reason while it stays broken.
@@ -14,7 +14,7 @@ use tracing::warn;
 use super::node_counter::NodeCounter;
 use crate::decoupler;
 use crate::metrics::SyncerMetrics;
-use crate::model::{Key, SyncerEvent, Update};
+use crate::model::{Key, SyncerEvent, Update, no_revision};
 use crate::problems::{Novelty, ProblemBook};
 use crate::syncer::watcher_syncer::MAX_BATCH;
 
@@ -76,6 +76,7 @@ impl ValidationFilter {
             return;
         };
         update.value = None;
+        update.v3_resource_version = no_revision();
         self.metrics.values_invalid.inc();
         let reason = invalid.to_string();
         match self.problems.report(FOUND_BY, update.key.as_str().to_owned(), &reason) {
@@ -141,10 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_value_becomes_absent_and_everything_else_stays() {
+    fn an_invalid_value_becomes_absent_while_key_type_and_revision_stay() {
         let (mut stage, metrics, problems) = stage();
         let blanked = check(&mut stage, update("/k", Some(Err("spec.selector")), UpdateType::New));
-        assert_eq!(blanked, Update { value: None, ..update("/k", None, UpdateType::New) });
+        let expected = Update { v3_resource_version: no_revision(), ..update("/k", None, UpdateType::New) };
+        assert_eq!(blanked, expected);
+        assert_eq!(&*blanked.revision, "7");
         assert_eq!(metrics.values_invalid.get(), 1);
         assert!(problems.snapshot(1)[0].reason.contains("spec.selector"));
     }
