@@ -12,6 +12,9 @@ use futures_util::stream::BoxStream;
 
 use crate::model::{AsOf, Revision};
 
+pub mod etcd;
+pub mod init;
+
 /// What can be listed and watched.
 ///
 /// Calico kinds always carry the group `projectcalico.org`; where a datastore keeps them under another group
