@@ -15,11 +15,13 @@ use tempfile::TempDir;
 
 /// How long a started server may take until it answers. Loopback, no fsync: normally well below a second.
 const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How often other ports are tried when somebody else took them between choosing and starting.
+const PORT_ATTEMPTS: u32 = 5;
 /// Oldest version on PATH that is taken instead of a build.
 const OLDEST_FITTING: (u32, u32) = (3, 5);
 
 /// A running etcd. Killed and forgotten when dropped.
-pub struct Etcd {
+pub(crate) struct Etcd {
     child: Option<Child>,
     dir: TempDir,
     client_port: u16,
@@ -28,49 +30,54 @@ pub struct Etcd {
 }
 
 /// Certificates for a server that demands client certificates.
-pub struct TlsFiles {
+pub(crate) struct TlsFiles {
     /// The authority that signed both.
-    pub ca: PathBuf,
+    pub(crate) ca: PathBuf,
     /// The client's chain.
-    pub client_cert: PathBuf,
+    pub(crate) client_cert: PathBuf,
     /// The client's key.
-    pub client_key: PathBuf,
+    pub(crate) client_key: PathBuf,
     server_cert: PathBuf,
     server_key: PathBuf,
 }
 
 impl Etcd {
     /// Starts a server without TLS and waits until it answers.
-    pub async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         Self::start_in(TempDir::new().unwrap(), None).await
     }
 
     /// Starts a server that speaks TLS only, to clients with a certificate only.
-    pub async fn start_with_tls() -> Self {
+    pub(crate) async fn start_with_tls() -> Self {
         let dir = TempDir::new().unwrap();
         let tls = issue_certificates(dir.path());
         Self::start_in(dir, Some(tls)).await
     }
 
     async fn start_in(dir: TempDir, tls: Option<TlsFiles>) -> Self {
-        let mut etcd = Self { child: None, dir, client_port: free_port(), peer_port: free_port(), tls };
-        etcd.run().await;
-        etcd
+        let mut etcd = Self { child: None, dir, client_port: 0, peer_port: 0, tls };
+        for _ in 0..PORT_ATTEMPTS {
+            (etcd.client_port, etcd.peer_port) = (free_port(), free_port());
+            if etcd.try_run().await {
+                return etcd;
+            }
+        }
+        panic!("etcd ended {PORT_ATTEMPTS} times right after its start");
     }
 
     /// The address for clients.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = if self.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://127.0.0.1:{}", self.client_port)
     }
 
     /// The certificates, for a server with TLS.
-    pub fn tls(&self) -> &TlsFiles {
+    pub(crate) fn tls(&self) -> &TlsFiles {
         self.tls.as_ref().expect("started with TLS")
     }
 
     /// A client of its own, for the test to write with.
-    pub async fn client(&self) -> Client {
+    pub(crate) async fn client(&self) -> Client {
         let options = self.tls.as_ref().map(|tls| {
             let read = |path: &Path| fs::read(path).unwrap();
             ConnectOptions::new().with_tls(
@@ -83,7 +90,7 @@ impl Etcd {
     }
 
     /// Kills the server as a crash would. The data stay.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -91,8 +98,18 @@ impl Etcd {
     }
 
     /// Starts the server again on the same data and ports.
-    pub async fn run(&mut self) {
+    pub(crate) async fn run(&mut self) {
         self.kill();
+        for _ in 0..PORT_ATTEMPTS {
+            if self.try_run().await {
+                return;
+            }
+        }
+        panic!("etcd ended {PORT_ATTEMPTS} times right after its restart");
+    }
+
+    /// Starts the server; false if it ended at once, because somebody else took a port in between.
+    async fn try_run(&mut self) -> bool {
         let data = self.dir.path().join("data");
         let (url, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peer_port));
         let mut command = Command::new(binary());
@@ -110,17 +127,22 @@ impl Etcd {
             command.arg("--cert-file").arg(&tls.server_cert).arg("--key-file").arg(&tls.server_key);
             command.arg("--trusted-ca-file").arg(&tls.ca).arg("--client-cert-auth");
         }
-        self.child = Some(command.spawn().expect("start etcd"));
+        let mut child = command.spawn().expect("start etcd");
         let ready = async {
             loop {
+                if child.try_wait().unwrap().is_some() {
+                    return false;
+                }
                 let mut client = self.client().await;
                 if client.status().await.is_ok_and(|status| status.leader() != 0) {
-                    return;
+                    return true;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        tokio::time::timeout(READY_WITHIN, ready).await.expect("etcd did not answer in time");
+        let ready = tokio::time::timeout(READY_WITHIN, ready).await;
+        self.child = Some(child);
+        ready.expect("etcd did not answer in time")
     }
 }
 
@@ -131,7 +153,7 @@ impl Drop for Etcd {
 }
 
 /// A port that was free a moment ago.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 

@@ -232,12 +232,18 @@ impl Endpoints {
 
     fn named(&self, index: usize, failure: &Failure) -> String {
         let url = &self.all[index].url;
-        match failure {
+        let reason = match failure {
             Failure::Endpoint(reason)
             | Failure::Refused(reason)
             | Failure::Forbidden(reason)
             | Failure::TooLarge(reason)
-            | Failure::PositionGone(reason) => format!("{url}: {reason}"),
+            | Failure::PositionGone(reason) => reason,
+        };
+        // With TLS 1.3 a server that refuses our certificate just closes the connection.
+        if url.starts_with("https://") && reason.contains("connection closed") {
+            format!("{url}: {reason}, and that it accepts the certificate in EtcdCertFile")
+        } else {
+            format!("{url}: {reason}")
         }
     }
 }
