@@ -15,4 +15,5 @@ pub mod model;
 pub mod snapcache;
 pub mod syncer;
 pub mod syncproto;
+pub mod syncserver;
 pub mod validate;
