@@ -25,4 +25,5 @@ pub mod syncer;
 pub mod syncproto;
 pub mod tasks;
 pub mod tls;
+pub mod syncserver;
 pub mod validate;
