@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
 use super::rotation::{Attempt, Rotation};
+use super::session::calico::CalicoSession;
 use super::session::native::NativeSession;
 use super::session::{Incoming, Session};
 use super::tracker::{Output, Tracker};
@@ -159,7 +160,9 @@ impl<C: Connector> Driver<C> {
             Protocol::Native { compressions } => {
                 Box::new(NativeSession::new(self.identity.clone(), compressions.clone(), conn_id))
             }
-            Protocol::Calico { .. } => return (Error::Stopped, None),
+            Protocol::Calico { compression } => {
+                Box::new(CalicoSession::new(self.identity.clone(), *compression, conn_id))
+            }
         };
         let mut connection = Connection { stream, session, address: address.to_owned(), since: None, acknowledged: 0 };
         let Err(reason) = self.converse(&mut connection).await;
@@ -189,12 +192,13 @@ impl<C: Connector> Driver<C> {
             let read = tokio::select! {
                 biased;
                 () = cancel.cancelled() => return Err(Error::Stopped),
-                read = timeout_at(deadline, connection.stream.read_buf(&mut input)) => read,
+                // Before the read, which may be ready always; the tick is so once a second.
                 _ = acks.tick() => {
                     self.acknowledge(connection, &mut out);
                     self.send(&mut connection.stream, &mut out).await?;
                     continue;
                 }
+                read = timeout_at(deadline, connection.stream.read_buf(&mut input)) => read,
             };
             match read {
                 Err(_) => return Err(Error::Timeout { doing: "read from server", after: self.timeouts.read }),
@@ -231,8 +235,13 @@ impl<C: Connector> Driver<C> {
                 let outputs = self.tracker.on_status(status);
                 self.emit_all(outputs, None).await
             }
-            Incoming::Alive(None) => Ok(()),
-            Incoming::Alive(Some(as_of)) => self.emit(SyncEvent::Progress(as_of), None).await,
+            Incoming::Progress { as_of, seq } => {
+                let applied = seq.map(|seq| Applied { connection: self.connection, seq });
+                match as_of {
+                    Some(as_of) => self.emit(SyncEvent::Progress(as_of), applied).await,
+                    None => self.emit_all(Vec::new(), applied).await,
+                }
+            }
             Incoming::Goodbye(goodbye) => {
                 Err(Error::Goodbye { reason: goodbye.reason, alternatives: goodbye.alternatives })
             }

@@ -437,3 +437,6 @@ impl Drop for Client {
         self.cancel.cancel();
     }
 }
+
+#[cfg(test)]
+mod tests;

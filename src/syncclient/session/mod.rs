@@ -3,6 +3,7 @@
 //! The driver owns stream and time-outs; a [`Session`] says what to send and what arrived. A session lives as long as its
 //! connection.
 
+pub mod calico;
 pub mod native;
 
 use bytes::BytesMut;
@@ -20,10 +21,20 @@ pub enum Incoming {
     Updates(Vec<Update>, Option<u64>),
     /// The status after them.
     Status(SyncStatus),
-    /// A sign of life, answered by the session, and what it says about the datastore.
-    Alive(Option<AsOf>),
+    /// A sign of life, answered by the session where that is due.
+    Progress {
+        /// How fresh the server's data is, if it says so.
+        as_of: Option<AsOf>,
+        /// Where the client stands now, if that changed.
+        seq: Option<u64>,
+    },
     /// The server is about to close.
     Goodbye(Goodbye),
+}
+
+impl Incoming {
+    /// A sign of life that says nothing else.
+    pub(super) const ALIVE: Self = Self::Progress { as_of: None, seq: None };
 }
 
 /// The client's side of a protocol.

@@ -81,12 +81,12 @@ impl NativeSession {
             (Phase::Hello, other) => return Err(protocol(format!("server sent {} before its hello", name(&other)))),
             (_, ServerFrame::Ping { at, as_of }) => {
                 encode_client(&ClientFrame::Pong { ping_at: at }, out);
-                Incoming::Alive(as_of)
+                Incoming::Progress { as_of, seq: None }
             }
             // BeforeSnapshot => Snapshot
             (Phase::BeforeSnapshot, ServerFrame::SnapshotBegin { seq, .. }) => {
                 self.phase = Phase::Snapshot(seq);
-                Incoming::Alive(None)
+                Incoming::ALIVE
             }
             (Phase::Snapshot(_), ServerFrame::SnapshotChunk { updates }) => Incoming::Updates(updates, None),
             // Snapshot => Following
@@ -95,11 +95,7 @@ impl NativeSession {
                     return Err(protocol(format!("snapshot of crumb {begun} ends as that of {seq}")));
                 }
                 self.phase = Phase::Following(seq);
-                // An empty batch: it carries the position.
-                return Ok(Some(match as_of {
-                    Some(as_of) => Incoming::Alive(Some(as_of)),
-                    None => Incoming::Updates(Vec::new(), Some(seq)),
-                }));
+                Incoming::Progress { as_of, seq: Some(seq) }
             }
             (Phase::Following(position), ServerFrame::Updates { after, upto, updates }) => {
                 if after != position || upto < after {
@@ -238,7 +234,7 @@ mod tests {
                 Ok(Some(Incoming::Hello(_))) => heard.push("hello".to_owned()),
                 Ok(Some(Incoming::Updates(updates, at))) => heard.push(format!("{} updates, {at:?}", updates.len())),
                 Ok(Some(Incoming::Status(status))) => heard.push(status.to_string()),
-                Ok(Some(Incoming::Alive(_))) => heard.push("alive".to_owned()),
+                Ok(Some(Incoming::Progress { seq, .. })) => heard.push(format!("progress {seq:?}")),
                 Ok(Some(Incoming::Goodbye(goodbye))) => heard.push(goodbye.reason),
                 Ok(None) => break,
                 Err(broken) => {
@@ -277,10 +273,10 @@ mod tests {
             [
                 "hello",
                 "resync",
-                "alive",
+                "progress None",
                 "1 updates, None",
-                "alive",
-                "0 updates, Some(7)",
+                "progress None",
+                "progress Some(7)",
                 "in-sync",
                 "1 updates, Some(7)",
                 "1 updates, Some(9)",
