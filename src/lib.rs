@@ -11,7 +11,9 @@
 
 pub mod config;
 pub mod datastore;
+pub mod debug;
 pub mod health;
+pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod model;

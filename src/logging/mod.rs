@@ -30,6 +30,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogFormat, LoggingConfig, Severity};
 use crate::metrics::LogMetrics;
+pub(crate) use format::timestamp;
 use layer::LogLayer;
 use queue::Queue;
 use sink::Sink;
