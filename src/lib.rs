@@ -9,6 +9,7 @@
 //!
 //! Modules in reading order, which is the data's order.
 
+pub mod cli;
 pub mod config;
 pub mod datastore;
 pub mod debug;

@@ -135,6 +135,13 @@ impl Logging {
         Ok((Self { shared: shared.clone() }, LogLayer::new(shared)))
     }
 
+    /// A log that writes to nowhere and is not installed, for tests of other modules.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        let metrics = LogMetrics::new(&prometheus::Registry::new());
+        Self::new(Severity::Info, metrics, sink::Screen).expect("threads can be started in tests").0
+    }
+
     /// Installs the process's log, to standard output, with the level for the time before there is a configuration.
     /// Panics are logged from now on.
     ///
