@@ -73,3 +73,7 @@ fn apply(content: &mut BTreeMap<Key, Update>, updates: Vec<Update>) {
 
 #[cfg(test)]
 mod tests;
+//! The subcommands. Each takes its arguments, its input and a place to print to, and gives an exit status.
+
+pub mod config;
+pub mod status;
