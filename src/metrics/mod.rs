@@ -2,6 +2,7 @@
 //!
 //! A part of the program gets the handles it needs by constructor; nothing is global, so tests have registries of their own.
 
+mod process;
 mod summary;
 
 use std::time::Duration;
@@ -9,6 +10,7 @@ use std::time::Duration;
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
+pub use process::register_process_metrics;
 pub use summary::Summary;
 
 use crate::syncer::SyncerType;
