@@ -162,7 +162,7 @@ impl OptionSpec {
                     .to_owned()
             }
             Kind::Text => "one line of text".to_owned(),
-            Kind::File { must_exist: true } => "the path of an existing file".to_owned(),
+            Kind::File { must_exist: true } => "an existing path".to_owned(),
             Kind::File { must_exist: false } => "a path".to_owned(),
         }
     }

@@ -4,6 +4,8 @@
 
 mod process;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
