@@ -1,0 +1,3 @@
+//! The rules, one file per family of values.
+
+pub mod endpoint;
