@@ -3,6 +3,7 @@
 use crate::datastore::{Object, ObjectId};
 use crate::model::KvPair;
 
+pub mod passthrough;
 pub mod simple;
 
 /// What happened to an object.
