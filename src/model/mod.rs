@@ -22,6 +22,7 @@ pub mod resource;
 pub mod schema;
 pub mod selector;
 pub mod timestamp;
+pub mod v1;
 
 /// A key as it goes on the wire: the datum's path, for example `/calico/v1/config/LogSeverityScreen`.
 ///

@@ -5,6 +5,7 @@
 use std::fmt;
 
 pub mod resource;
+pub mod rules;
 pub mod syntax;
 
 /// Why a value is invalid: the field, its value, and what is accepted.

@@ -6,9 +6,7 @@ use serde::Deserialize;
 
 use super::text::{Text, TextMap};
 use crate::datastore::Dialect;
-
-/// Annotation of a `crd.projectcalico.org/v1` object with the metadata of the v3 object that it stands for.
-pub const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
+use crate::model::resource::{METADATA_ANNOTATION, reverse_uid};
 
 /// Labels, annotations and little else.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -61,7 +59,7 @@ impl Meta<'_> {
         if dialect != Dialect::CrdV1 {
             return Ok(self);
         }
-        if !self.uid.is_empty() && !is_uuid(&self.uid) {
+        if !self.uid.is_empty() && reverse_uid(&self.uid).is_none() {
             return Err(format!("metadata.uid: {:?} is not a UUID", &*self.uid));
         }
         if let Some(stored) = self.annotations.remove(METADATA_ANNOTATION) {
@@ -79,15 +77,6 @@ fn overlay(map: &mut TextMap<'_>, over: TextMap<'_>) {
     if map.is_empty() {
         *map = TextMap::default();
     }
-}
-
-/// Whether the text is a UUID in the usual form.
-fn is_uuid(text: &str) -> bool {
-    text.len() == 36
-        && text.bytes().enumerate().all(|(at, byte)| match at {
-            8 | 13 | 18 | 23 => byte == b'-',
-            _ => byte.is_ascii_hexdigit(),
-        })
 }
 
 #[cfg(test)]

@@ -3,8 +3,17 @@
 use crate::datastore::{Object, ObjectId};
 use crate::model::KvPair;
 
+mod common;
+pub mod conflict;
+pub mod host_endpoint;
+pub mod ip_pool;
+pub mod keyed;
+pub mod network_set;
 pub mod passthrough;
 pub mod simple;
+pub mod workload_endpoint;
+
+use common::{blank, rejected_or_raw, unreadable};
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug)]
