@@ -3,10 +3,13 @@
 use crate::datastore::{Object, ObjectId};
 use crate::model::KvPair;
 
+pub mod block_affinity;
 mod common;
 pub mod conflict;
+pub mod felix_config;
 pub mod host_endpoint;
 pub mod ip_pool;
+pub mod ipam_block;
 pub mod keyed;
 pub mod network_set;
 pub mod passthrough;
