@@ -9,10 +9,21 @@
 //!
 //! Modules in reading order, which is the data's order.
 
+pub mod config;
 pub mod datastore;
+pub mod decoupler;
+pub mod health;
+pub mod logging;
 pub mod metrics;
 pub mod model;
+pub mod pipeline;
+pub mod problems;
 pub mod snapcache;
+pub mod syncclient;
+pub mod status;
 pub mod syncer;
 pub mod syncproto;
+pub mod tasks;
+pub mod tls;
+pub mod syncserver;
 pub mod validate;

@@ -96,12 +96,7 @@ fn calico_kind(name: &'static str, kind: Kind, processor: Box<dyn Processor>) ->
 }
 
 /// A source that is one thing in etcd and others in Kubernetes.
-fn either<const N: usize>(
-    name: &'static str,
-    etcd: Kind,
-    kubernetes: [Kind; N],
-    processor: Box<dyn Processor>,
-) -> Row {
+fn either<const N: usize>(name: &'static str, etcd: Kind, kubernetes: [Kind; N], processor: Box<dyn Processor>) -> Row {
     Row { name, etcd: vec![etcd], kubernetes: kubernetes.into(), not_with_pod_cidr: false, processor }
 }
 

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+pub mod filter;
+pub mod node_counter;
 pub mod resource;
 pub mod rules;
 pub mod syntax;

@@ -5,6 +5,7 @@
 pub mod endpoint;
 pub mod ipam;
 pub mod meta;
+pub mod policy;
 pub mod pool;
 pub mod sets;
 pub mod text;

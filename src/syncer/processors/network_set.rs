@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::conflict::{ConvertKeyed, Resolving};
+use super::rules::NAMESPACE_LABEL;
 use super::simple::{Convert, Converted, Simple};
 use super::{Context, ConvertError, Processor, rejected_or_raw, unreadable};
 use crate::datastore::{Object, ObjectId};
@@ -11,10 +12,7 @@ use crate::model::v1::meta::{Meta, Resource};
 use crate::model::v1::sets::NetworkSet;
 use crate::model::v1::text::Text;
 use crate::model::{Key, Value, gojson, keys, net};
-use crate::validate::rules;
-
-/// Label of namespaced things with their namespace.
-pub(super) const NAMESPACE_LABEL: &str = "projectcalico.org/namespace";
+use crate::validate::rules::endpoint as checks;
 
 /// The processor of `NetworkSet`.
 #[must_use]
@@ -62,7 +60,7 @@ fn value(object: &Object) -> Result<Value, ConvertError> {
         let resource: Resource<'_, Spec<'_>> = serde_json::from_slice(body).map_err(unreadable)?;
         let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
         let set = network_set(&object.id.namespace, meta, resource.spec.unwrap_or_default());
-        Ok(rejected_or_raw(gojson::to_bytes(&set), rules::endpoint::network_set(&set)))
+        Ok(rejected_or_raw(gojson::to_bytes(&set), checks::network_set(&set)))
     })
 }
 

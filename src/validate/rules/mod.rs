@@ -1,3 +1,4 @@
-//! The rules, one file per family of values.
+//! Rules for the values that agents' data planes read, one file per family of values.
 
 pub mod endpoint;
+pub mod policy;

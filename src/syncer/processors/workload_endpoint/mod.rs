@@ -5,8 +5,9 @@
 
 use std::collections::HashMap;
 
+use super::rules::{NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX};
 use super::{Context, ConvertError, ObjectEvent, Processor, blank};
-use crate::datastore::{Dialect, ObjectId};
+use crate::datastore::{Dialect, Object, ObjectId};
 use crate::model::{Key, KvPair, Value, keys, no_revision};
 
 mod pod;
@@ -14,10 +15,8 @@ pub(super) mod qos;
 mod quantity;
 mod v3;
 
-/// Prefixes of labels that only Calico may set: those of namespaces and of service accounts.
-const RESERVED_LABEL_PREFIXES: [&str; 2] = ["pcns.", "pcsa."];
-/// Label with the service account.
-const SERVICE_ACCOUNT_LABEL: &str = "projectcalico.org/serviceaccount";
+/// Prefixes of labels that only Calico may set.
+const RESERVED_LABEL_PREFIXES: [&str; 2] = [NAMESPACE_PREFIX, SERVICE_ACCOUNT_PREFIX];
 
 /// The processor of `WorkloadEndpoint` and `Pod`.
 #[must_use]
@@ -47,7 +46,7 @@ impl Processor for WorkloadEndpoints {
     }
 
     fn process(&mut self, event: ObjectEvent<'_>, out: &mut Vec<KvPair>) -> Result<(), ConvertError> {
-        let sent = |key: Key, value: Option<Value>, object: &crate::datastore::Object| KvPair {
+        let sent = |key: Key, value: Option<Value>, object: &Object| KvPair {
             key,
             value,
             revision: object.revision.clone(),

@@ -6,10 +6,10 @@ use ipnet::IpNet;
 use serde::Deserialize;
 use sha1::{Digest, Sha1};
 
-use super::super::network_set::NAMESPACE_LABEL;
+use super::super::rules::{NAMESPACE_LABEL, SERVICE_ACCOUNT_LABEL};
 use super::super::{ConvertError, rejected_or_raw, unreadable};
 use super::v3::Nets;
-use super::{RESERVED_LABEL_PREFIXES, SERVICE_ACCOUNT_LABEL, qos};
+use super::{RESERVED_LABEL_PREFIXES, qos};
 use crate::datastore::Object;
 use crate::model::numorstring::Uint8OrString;
 use crate::model::v1::Net;

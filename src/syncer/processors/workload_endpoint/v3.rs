@@ -4,8 +4,9 @@ use std::net::IpAddr;
 
 use serde::Deserialize;
 
+use super::super::rules::SERVICE_ACCOUNT_LABEL;
 use super::super::{ConvertError, rejected_or_raw, unreadable};
-use super::{RESERVED_LABEL_PREFIXES, SERVICE_ACCOUNT_LABEL};
+use super::RESERVED_LABEL_PREFIXES;
 use crate::datastore::{Object, ObjectId};
 use crate::model::numorstring::Protocol;
 use crate::model::v1::Net;

@@ -1,0 +1,1 @@
+//! The configuration as a whole: sources, precedence, mistakes, generated texts.

@@ -1,0 +1,1 @@
+//! Tests of the gob codec as a whole.
