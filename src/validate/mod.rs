@@ -7,6 +7,7 @@ use std::fmt;
 pub mod filter;
 pub mod node_counter;
 pub mod resource;
+pub mod rules;
 pub mod syntax;
 
 /// Why a value is invalid: the field, its value, and what is accepted.

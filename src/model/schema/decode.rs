@@ -168,7 +168,7 @@ fn read<'de, D: Deserializer<'de>>(ty: &'static Type, context: Context<'_>, json
             let text = String::deserialize(json)?;
             Node::Duration(GoDuration::parse(&text).ok_or_else(|| not(&text, "a duration such as 1m30s"))?)
         }
-        Type::IntOrString => Node::IntOrString(json.deserialize_any(IntOrStringVisitor)?),
+        Type::IntOrString => Node::IntOrString(Deserialize::deserialize(json)?),
         Type::Port => Node::Port(Deserialize::deserialize(json)?),
         Type::Protocol => Node::Protocol(Deserialize::deserialize(json)?),
         Type::AsNumber => Node::AsNumber(Deserialize::deserialize(json)?),
@@ -185,6 +185,12 @@ fn read<'de, D: Deserializer<'de>>(ty: &'static Type, context: Context<'_>, json
 
 fn not<E: de::Error>(value: &str, expected: &str) -> E {
     E::custom(format!("{value:?} is not {expected}"))
+}
+
+impl<'de> Deserialize<'de> for IntOrString {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(IntOrStringVisitor)
+    }
 }
 
 struct IntOrStringVisitor;
