@@ -310,7 +310,7 @@ impl<S: Stream> Established<S> {
                     }
                     Done::Ended(reason) => return reason,
                 },
-                _ = sender.wake().changed(), if idle => {}
+                () = sender.woken(), if idle => {}
                 () = timer.as_mut() => {
                     let now = Instant::now();
                     if let Err(reason) = liveness.check(now).and_then(|()| sender.check(now)) {

@@ -11,7 +11,7 @@ use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
@@ -193,6 +193,10 @@ pub(super) struct Client {
     pub(super) sequence: u64,
     /// Updates it was sent.
     pub(super) updates: usize,
+    /// Whether the server has answered the hello.
+    pub(super) greeted: bool,
+    /// Whether the stream proper has begun: nothing more has to be acknowledged.
+    pub(super) streaming: bool,
 }
 
 fn new_decoder() -> Box<gob::Decoder> {
@@ -242,6 +246,8 @@ impl Client {
             status: SyncStatus::WaitForDatastore,
             sequence: 0,
             updates: 0,
+            greeted: false,
+            streaming: false,
         }
     }
 
@@ -334,7 +340,14 @@ impl Client {
 
     async fn take_in(&mut self, heard: &Heard) {
         match heard {
-            Heard::Restart => self.say(&Message::Ack).await,
+            Heard::Hello => {
+                self.greeted = true;
+                self.streaming = self.speech != Speech::GobSnappy;
+            }
+            Heard::Restart => {
+                self.say(&Message::Ack).await;
+                self.streaming = true;
+            }
             Heard::Ping(ping) if self.pongs => match ping {
                 Some(ping) => {
                     let pong = Pong { ping_timestamp: ping.timestamp.clone(), ..Pong::default() };
@@ -363,8 +376,10 @@ impl Client {
 
     /// Listens until something holds.
     pub(super) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let began = Instant::now();
         while !holds(self) {
             assert!(self.next().await.is_some(), "closed before: {what}");
+            assert!(began.elapsed() < PATIENCE, "never: {what}");
         }
     }
 

@@ -92,7 +92,7 @@ async fn a_client_that_takes_nothing_is_cut_after_the_write_timeout() {
             })
             .await;
         if speech == Speech::GobSnappy {
-            client.until("the restart", |_| true).await;
+            client.until("the restart", |client| client.streaming).await;
         }
         let began = Instant::now();
         let metrics = &world.server_metrics;
