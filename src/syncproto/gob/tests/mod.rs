@@ -1,6 +1,7 @@
 //! Tests of the gob codec as a whole.
 
 mod bounds;
+mod corpus;
 mod golden;
 mod properties;
 mod vectors;
