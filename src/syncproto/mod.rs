@@ -4,4 +4,5 @@ pub mod format;
 pub mod gob;
 pub mod gob_format;
 pub mod messages;
+pub mod native;
 pub mod snappy;
