@@ -1,9 +1,11 @@
 //! The command line: what can be asked of the binary. Each command takes its arguments, its input and a place to print to, and
 //! gives an exit status.
 
+pub mod config;
 pub mod connect;
 pub mod dump;
 mod render;
+pub mod status;
 pub mod watch;
 
 use std::collections::BTreeMap;
@@ -43,6 +45,10 @@ pub enum Command {
     Watch(watch::WatchArgs),
     /// Print what a server holds, once
     Dump(dump::DumpArgs),
+    /// Print every option with its default, its effective value and where that came from; or check them
+    Config(config::ConfigArgs),
+    /// Print how a running daemon is doing: datastore, syncers, clients
+    Status(status::StatusArgs),
 }
 
 /// The terminal's width, if standard output is one.
@@ -73,7 +79,3 @@ fn apply(content: &mut BTreeMap<Key, Update>, updates: Vec<Update>) {
 
 #[cfg(test)]
 mod tests;
-//! The subcommands. Each takes its arguments, its input and a place to print to, and gives an exit status.
-
-pub mod config;
-pub mod status;
