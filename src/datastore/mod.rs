@@ -13,9 +13,9 @@ use futures_util::stream::BoxStream;
 use crate::model::{AsOf, Revision};
 
 pub mod backoff;
+pub mod memory;
 pub mod etcd;
 pub mod init;
-pub mod memory;
 
 /// What can be listed and watched.
 ///
