@@ -14,6 +14,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use futures_util::FutureExt;
 use serde::Serialize;
@@ -107,7 +108,7 @@ struct TaskState {
     runs: u64,
     running_since: Option<Instant>,
     last_run: Option<Instant>,
-    longest_run: std::time::Duration,
+    longest_run: Duration,
     end: Option<TaskEnd>,
 }
 
@@ -155,6 +156,7 @@ impl Task {
         TaskInfo {
             name: self.name.clone(),
             state: match (&state.end, state.running_since) {
+                (Some(TaskEnd::Ended), _) => "ended".to_owned(),
                 (Some(end), _) => end.to_string(),
                 (None, Some(_)) => "running".to_owned(),
                 (None, None) => "idle".to_owned(),
@@ -215,7 +217,7 @@ impl TaskRegistry {
             runs: 0,
             running_since: None,
             last_run: None,
-            longest_run: std::time::Duration::ZERO,
+            longest_run: Duration::ZERO,
             end: None,
         };
         let task = Arc::new(Task { name: name.into(), since: Instant::now(), state: Mutex::new(state) });
@@ -330,8 +332,6 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use tokio_util::sync::CancellationToken;
 
     use super::*;
@@ -358,7 +358,7 @@ mod tests {
         let failure = tasks.failure().await;
         assert_eq!(failure.end, TaskEnd::Panicked("that was wrong".to_owned()));
         let states: Vec<String> = tasks.dump().into_iter().map(|task| task.state).collect();
-        assert_eq!(states, ["ended before it was told to", "panicked: that was wrong"]);
+        assert_eq!(states, ["ended", "panicked: that was wrong"]);
     }
 
     #[tokio::test(start_paused = true)]

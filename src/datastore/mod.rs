@@ -14,6 +14,8 @@ use crate::model::{AsOf, Revision};
 
 pub mod backoff;
 pub mod memory;
+pub mod etcd;
+pub mod init;
 
 /// What can be listed and watched.
 ///

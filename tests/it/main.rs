@@ -1,3 +1,12 @@
 //! All integration tests in one binary, so that they link once.
 
 mod data_model_vectors;
+#[path = "../support/etcd.rs"]
+mod real_etcd;
+
+mod etcd;
+
+#[path = "../support/daemon.rs"]
+mod daemon;
+
+mod agents;

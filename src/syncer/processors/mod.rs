@@ -1,9 +1,17 @@
 //! Update processors: one object of a datastore in, zero or more key-value pairs out. Pure: no I/O, no clock.
 
-use crate::datastore::{Object, ObjectId};
-use crate::model::KvPair;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
 
+use crate::datastore::{Dialect, Object, ObjectId};
+use crate::model::schema::{self, Case};
+use crate::model::{KvPair, gojson, resource};
+
+pub mod passthrough;
+pub mod policy;
+pub mod rules;
 pub mod simple;
+pub mod tier;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +66,24 @@ pub trait Processor: Send {
     /// # Errors
     /// When the object cannot be converted; pairs that follow from that (blanked keys) are appended all the same.
     fn process(&mut self, event: ObjectEvent<'_>, out: &mut Vec<KvPair>) -> Result<(), ConvertError>;
+}
+
+/// Reads an object's body into a type of the caller's.
+pub(crate) fn body<T: DeserializeOwned>(object: &Object) -> Result<T, ConvertError> {
+    gojson::parse(&object.body).map_err(|error| ConvertError { reason: error.to_string() })
+}
+
+/// Refuses an object whose metadata Calico's clients could not read, for kinds whose data hold nothing of it.
+pub(crate) fn check_metadata(object: &Object, metadata: Option<&RawValue>) -> Result<(), ConvertError> {
+    let Some(metadata) = metadata else { return Ok(()) };
+    let declaration = schema::find("v1.ObjectMeta").expect("part of the table");
+    let case = if object.dialect == Dialect::Etcd { Case::Folded } else { Case::Exact };
+    let refuse = |error: &dyn std::fmt::Display| ConvertError { reason: format!("metadata: {error}") };
+    let mut metadata = schema::decode(declaration, metadata.get().as_bytes(), case).map_err(|error| refuse(&error))?;
+    if object.dialect == Dialect::CrdV1 {
+        resource::convert_crd_metadata(&mut metadata).map_err(|error| refuse(&error))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

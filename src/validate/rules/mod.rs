@@ -1,0 +1,3 @@
+//! Rules for the values that agents' data planes read.
+
+pub mod policy;
