@@ -7,11 +7,23 @@ use crate::datastore::{Dialect, Object, ObjectId};
 use crate::model::schema::{self, Case};
 use crate::model::{KvPair, gojson, resource};
 
+pub mod block_affinity;
+mod common;
+pub mod conflict;
+pub mod felix_config;
+pub mod host_endpoint;
+pub mod ip_pool;
+pub mod ipam_block;
+pub mod keyed;
+pub mod network_set;
 pub mod passthrough;
 pub mod policy;
 pub mod rules;
 pub mod simple;
 pub mod tier;
+pub mod workload_endpoint;
+
+use common::{blank, rejected_or_raw, unreadable};
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug)]
