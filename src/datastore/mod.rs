@@ -13,6 +13,7 @@ use futures_util::stream::BoxStream;
 use crate::model::{AsOf, Revision};
 
 pub mod etcd;
+pub mod file;
 pub mod init;
 
 /// What can be listed and watched.
