@@ -4,3 +4,4 @@
 mod real_etcd;
 
 mod etcd;
+mod folder;
