@@ -12,6 +12,8 @@ use futures_util::stream::BoxStream;
 
 use crate::model::{AsOf, Revision};
 
+pub mod backoff;
+pub mod memory;
 pub mod etcd;
 pub mod file;
 pub mod init;

@@ -1,44 +1,342 @@
 //! A summary with quantiles over a moving window, which the `prometheus` crate lacks.
+//!
+//! Go's client keeps samples; here observations are counted in buckets whose width grows with the value, so an
+//! observation is a few relaxed atomic operations, allocates nothing and never waits, and memory is fixed. A quantile is
+//! then exact in rank and within 1/16 in value; whole numbers below 32 are exact.
+//!
+//! The window is a ring of slices. A slice is emptied by whoever first observes in its time; an observer that is slower
+//! than a whole turn of the ring may land in a later slice, which a quantile does not mind.
 
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus::core::{Collector, Desc};
-use prometheus::{Opts, proto};
+use prometheus::proto::{self, MetricFamily, MetricType, Quantile};
+use prometheus::{Opts, proto::Metric};
+use tokio::time::Instant;
 
-/// A Prometheus summary with the quantiles 0.5, 0.9 and 0.99.
+/// The quantiles that Typha exports.
+const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
+/// Buckets for each doubling of the value, as a power of two: 16.
+const STEPS_LOG2: u32 = 4;
+/// The smallest value with a bucket of its own is 2 to this: about a microsecond. Smaller ones count as zero.
+const LEAST_LOG2: i32 = -20;
+/// Values from 2 to this on, about a million, share the last bucket.
+const MOST_LOG2: i32 = 20;
+/// Buckets of a slice: one for zero, one for too much, and the steps between.
+const BUCKETS: usize = (((MOST_LOG2 - LEAST_LOG2) as usize) << STEPS_LOG2) + 2;
+/// Explicit bits of an f64's mantissa.
+const MANTISSA_BITS: u32 = 52;
+/// Bias of an f64's exponent.
+const EXPONENT_BIAS: i32 = 1023;
+
+/// A Prometheus summary with the quantiles 0.5, 0.9 and 0.99. Clones are the same summary.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    desc: Arc<Desc>,
-    state: Arc<Mutex<(u64, f64)>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    desc: Desc,
+    began: Instant,
+    slice_length: Duration,
+    slices: Box<[Slice]>,
+    /// Held by whoever empties a slice.
+    turning: Mutex<()>,
+    count: AtomicU64,
+    /// Bits of an f64.
+    sum: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Slice {
+    /// Which slice of time, counted from 1, the buckets hold; 0: none.
+    turn: AtomicU64,
+    buckets: Box<[AtomicU32]>,
 }
 
 impl Summary {
-    /// A summary over `window`, which moves in `buckets` steps.
+    /// A summary over `window`, which moves in `buckets` steps (at least 1).
     ///
     /// # Errors
     /// When the name or a label is not valid in Prometheus.
-    pub fn new(opts: Opts, _window: Duration, _buckets: usize) -> prometheus::Result<Self> {
-        let desc =
-            Desc::new(opts.fq_name(), opts.help.clone(), opts.variable_labels.clone(), opts.const_labels.clone())?;
-        Ok(Self { desc: Arc::new(desc), state: Arc::default() })
+    pub fn new(opts: Opts, window: Duration, buckets: usize) -> prometheus::Result<Self> {
+        let desc = Desc::new(opts.fq_name(), opts.help, opts.variable_labels, opts.const_labels)?;
+        let buckets = buckets.max(1);
+        let slice_length = window / u32::try_from(buckets).unwrap_or(u32::MAX);
+        let slice = |_| Slice { turn: AtomicU64::new(0), buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect() };
+        let shared = Shared {
+            desc,
+            began: Instant::now(),
+            slice_length: slice_length.max(Duration::from_millis(1)),
+            slices: (0..buckets).map(slice).collect(),
+            turning: Mutex::new(()),
+            count: AtomicU64::new(0),
+            sum: AtomicU64::new(0f64.to_bits()),
+        };
+        Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Counts one observation.
+    /// Counts one observation. What is not a number is left out; below zero counts as zero.
     pub fn observe(&self, value: f64) {
-        if let Ok(mut state) = self.state.lock() {
-            state.0 += 1;
-            state.1 += value;
+        if value.is_nan() {
+            return;
+        }
+        let value = value.max(0.0);
+        let shared = &*self.shared;
+        shared.current_slice().buckets[bucket_of(value)].fetch_add(1, Relaxed);
+        shared.count.fetch_add(1, Relaxed);
+        let mut sum = shared.sum.load(Relaxed);
+        while let Err(newer) =
+            shared.sum.compare_exchange_weak(sum, (f64::from_bits(sum) + value).to_bits(), Relaxed, Relaxed)
+        {
+            sum = newer;
         }
     }
+
+    /// How many observations there were since the start.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.shared.count.load(Relaxed)
+    }
+
+    /// The sum of all observations since the start.
+    #[must_use]
+    pub fn sum(&self) -> f64 {
+        f64::from_bits(self.shared.sum.load(Relaxed))
+    }
+
+    /// Quantiles of the window, each from 0 to 1; NaN when the window is empty, as in Go.
+    #[must_use]
+    pub fn quantiles<const N: usize>(&self, wanted: [f64; N]) -> [f64; N] {
+        let counts = self.shared.window();
+        let total: u64 = counts.iter().sum();
+        wanted.map(|quantile| {
+            if total == 0 {
+                return f64::NAN;
+            }
+            // Ranks fit a f64 exactly: a window holds far fewer than 2^53 observations.
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 <= rank <= total")]
+            let rank = ((quantile * total as f64).ceil() as u64).clamp(1, total);
+            let mut seen = 0;
+            let at = counts.iter().position(|count| {
+                seen += count;
+                seen >= rank
+            });
+            value_of(at.unwrap_or(BUCKETS - 1))
+        })
+    }
+}
+
+impl Shared {
+    /// Number of the current slice of time, from 1.
+    fn turn(&self) -> u64 {
+        let elapsed = Instant::now().saturating_duration_since(self.began).as_nanos();
+        u64::try_from(elapsed / self.slice_length.as_nanos()).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// The slice for observations of now, emptied if it is the first one of its time.
+    fn current_slice(&self) -> &Slice {
+        let turn = self.turn();
+        let slice = &self.slices[self.place(turn)];
+        if slice.turn.load(Relaxed) != turn {
+            let _turning = self.turning.lock().unwrap_or_else(PoisonError::into_inner);
+            if slice.turn.load(Relaxed) < turn {
+                for bucket in &slice.buckets {
+                    bucket.store(0, Relaxed);
+                }
+                slice.turn.store(turn, Relaxed);
+            }
+        }
+        slice
+    }
+
+    fn place(&self, turn: u64) -> usize {
+        usize::try_from(turn % self.slices.len() as u64).expect("a remainder of a usize is a usize")
+    }
+
+    /// Sum of the slices that belong to the window that ends now.
+    fn window(&self) -> Vec<u64> {
+        let newest = self.turn();
+        let oldest = newest.saturating_sub(self.slices.len() as u64 - 1).max(1);
+        let mut counts = vec![0; BUCKETS];
+        for slice in &self.slices {
+            if (oldest..=newest).contains(&slice.turn.load(Relaxed)) {
+                for (count, bucket) in counts.iter_mut().zip(&slice.buckets) {
+                    *count += u64::from(bucket.load(Relaxed));
+                }
+            }
+        }
+        counts
+    }
+}
+
+/// The bucket of a value that is a number, zero or more.
+///
+/// The bits of a float, seen as a whole number, grow with its value; their upper part is the exponent and the first bits
+/// of the mantissa, which is a logarithmic scale with equal steps inside each doubling.
+fn bucket_of(value: f64) -> usize {
+    let step = value.to_bits() >> (MANTISSA_BITS - STEPS_LOG2);
+    let first = first_step();
+    if step < first { 0 } else { usize::try_from(step - first + 1).unwrap_or(BUCKETS).min(BUCKETS - 1) }
+}
+
+/// The step at which the buckets begin.
+fn first_step() -> u64 {
+    u64::from((EXPONENT_BIAS + LEAST_LOG2).unsigned_abs()) << STEPS_LOG2
+}
+
+/// The value that stands for a bucket: a whole number where the bucket has one at its start or in its middle, else the middle.
+fn value_of(bucket: usize) -> f64 {
+    if bucket == 0 {
+        return 0.0;
+    }
+    let edge = |bucket: usize| f64::from_bits((first_step() + bucket as u64 - 1) << (MANTISSA_BITS - STEPS_LOG2));
+    let (low, high) = (edge(bucket), edge(bucket + 1));
+    let middle = f64::midpoint(low, high);
+    if low >= 1.0 && high - low <= 1.0 && low.ceil() < high { low.ceil() } else { middle }
 }
 
 impl Collector for Summary {
     fn desc(&self) -> Vec<&Desc> {
-        vec![&self.desc]
+        vec![&self.shared.desc]
     }
 
-    fn collect(&self) -> Vec<proto::MetricFamily> {
-        Vec::new()
+    fn collect(&self) -> Vec<MetricFamily> {
+        let mut summary = proto::Summary::default();
+        summary.set_sample_count(self.count());
+        summary.set_sample_sum(self.sum());
+        let values = QUANTILES.into_iter().zip(self.quantiles(QUANTILES));
+        let quantiles = values.map(|(quantile, value)| {
+            let mut entry = Quantile::default();
+            entry.set_quantile(quantile);
+            entry.set_value(value);
+            entry
+        });
+        summary.set_quantile(quantiles.collect());
+        let mut metric = Metric::from_label(self.shared.desc.const_label_pairs.clone());
+        metric.set_summary(summary);
+        let mut family = MetricFamily::default();
+        family.set_name(self.shared.desc.fq_name.clone());
+        family.set_help(self.shared.desc.help.clone());
+        family.set_field_type(MetricType::SUMMARY);
+        family.set_metric(vec![metric]);
+        vec![family]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus::{Registry, TextEncoder};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn summary(window_secs: u64, buckets: usize) -> Summary {
+        Summary::new(Opts::new("a_summary", "Help."), Duration::from_secs(window_secs), buckets).unwrap()
+    }
+
+    fn exact(sorted: &[f64], quantile: f64) -> f64 {
+        let rank = (quantile * sorted.len() as f64).ceil().max(1.0) as usize;
+        sorted[rank - 1]
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_agree_with_sorted_data(mut values in prop::collection::vec(1e-6..1e6f64, 1..400)) {
+            let summary = summary(600, 5);
+            for value in &values {
+                summary.observe(*value);
+            }
+            values.sort_by(f64::total_cmp);
+            for (quantile, found) in QUANTILES.into_iter().zip(summary.quantiles(QUANTILES)) {
+                let expected = exact(&values, quantile);
+                prop_assert!((found - expected).abs() <= expected / 16.0, "{quantile}: {found} for {expected}");
+            }
+            prop_assert_eq!(summary.count(), values.len() as u64);
+            let sum: f64 = values.iter().sum();
+            prop_assert!((summary.sum() - sum).abs() <= sum * 1e-9);
+        }
+
+        #[test]
+        fn small_whole_numbers_are_exact(value in 0..=31u8) {
+            let summary = summary(600, 5);
+            summary.observe(f64::from(value));
+            prop_assert_eq!(summary.quantiles([0.5]), [f64::from(value)]);
+        }
+
+        #[test]
+        fn any_float_has_a_bucket(bits: u64) {
+            let summary = summary(600, 5);
+            summary.observe(f64::from_bits(bits));
+        }
+    }
+
+    #[test]
+    fn edges() {
+        let summary = summary(60, 2);
+        for odd in [f64::NAN, -1.0, f64::INFINITY, f64::MIN_POSITIVE, -0.0] {
+            summary.observe(odd);
+        }
+        assert_eq!(summary.count(), 4, "NaN is left out");
+        assert_eq!(summary.quantiles([0.5]), [0.0]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn old_observations_leave_the_window_in_steps() {
+        let summary = summary(60, 2);
+        summary.observe(1.0);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        summary.observe(8.0);
+        assert_eq!(summary.quantiles([0.1, 0.9]), [1.0, 8.0]);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(summary.quantiles([0.1, 0.9]), [8.0, 8.0], "the first slice is out");
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert!(summary.quantiles([0.5])[0].is_nan());
+        assert_eq!((summary.count(), summary.sum()), (2, 9.0), "count and sum never go back");
+        summary.observe(2.0);
+        assert_eq!(summary.quantiles([0.5]), [2.0], "a slice is emptied before it is used again");
+    }
+
+    #[test]
+    fn many_threads_lose_nothing() {
+        let summary = summary(600, 5);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..10_000).for_each(|_| summary.observe(0.25)));
+            }
+        });
+        assert_eq!((summary.count(), summary.sum()), (40_000, 10_000.0));
+    }
+
+    #[test]
+    fn exported_as_go_does() {
+        let registry = Registry::new();
+        let opts = Opts::new("a_summary", "Help.").const_label("syncer", "felix");
+        let summary = Summary::new(opts, Duration::from_secs(60), 2).unwrap();
+        registry.register(Box::new(summary.clone())).unwrap();
+        let text = || TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
+        insta::assert_snapshot!(text(), @r#"
+        # HELP a_summary Help.
+        # TYPE a_summary summary
+        a_summary{syncer="felix",quantile="0.5"} NaN
+        a_summary{syncer="felix",quantile="0.9"} NaN
+        a_summary{syncer="felix",quantile="0.99"} NaN
+        a_summary_sum{syncer="felix"} 0
+        a_summary_count{syncer="felix"} 0
+        "#);
+        summary.observe(2.0);
+        summary.observe(0.5);
+        insta::assert_snapshot!(text(), @r#"
+        # HELP a_summary Help.
+        # TYPE a_summary summary
+        a_summary{syncer="felix",quantile="0.5"} 0.515625
+        a_summary{syncer="felix",quantile="0.9"} 2
+        a_summary{syncer="felix",quantile="0.99"} 2
+        a_summary_sum{syncer="felix"} 2.5
+        a_summary_count{syncer="felix"} 2
+        "#);
     }
 }

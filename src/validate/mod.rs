@@ -4,6 +4,12 @@
 
 use std::fmt;
 
+pub mod filter;
+pub mod node_counter;
+pub mod resource;
+pub mod rules;
+pub mod syntax;
+
 /// Why a value is invalid: the field, its value, and what is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {value:?} is not valid: {expected}")]
@@ -23,4 +29,16 @@ pub trait Validate: Send + Sync + fmt::Debug {
     /// # Errors
     /// The first rule that the value breaks.
     fn validate(&self) -> Result<(), Invalid>;
+}
+
+/// Longest part of an offending value that goes into a message, in characters.
+const MAX_SHOWN: usize = 100;
+
+/// An [`Invalid`] with the value shortened.
+pub(crate) fn invalid(field: &str, value: &str, expected: &str) -> Invalid {
+    let value = match value.char_indices().nth(MAX_SHOWN) {
+        Some((end, _)) => format!("{}…", &value[..end]),
+        None => value.to_owned(),
+    };
+    Invalid { field: field.to_owned(), value, expected: expected.to_owned() }
 }

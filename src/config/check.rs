@@ -1,0 +1,134 @@
+//! Options looked at together: what one of them requires of another, and the values that follow from others.
+
+use super::parse::Value;
+use super::{Mistake, Resolved};
+
+/// Typha's rule for a pong time-out that leaves less than two pings' time: this many ping intervals instead.
+const PONG_TIMEOUT_PINGS: f64 = 6.0;
+
+/// Checks all options together, and fills in what follows from others.
+pub(super) fn together(options: &mut [Resolved], mistakes: &mut Vec<Mistake>) {
+    pong_timeout(options);
+    let options = &*options;
+    etcd(options, mistakes);
+    folder(options, mistakes);
+    tls(options, mistakes);
+    metrics_tls(options, mistakes);
+    rebalancing(options, mistakes);
+}
+
+fn get<'a>(options: &'a [Resolved], name: &str) -> &'a Resolved {
+    options.iter().find(|option| option.spec.name == name).expect("names in this file are in the option table")
+}
+
+fn text<'a>(options: &'a [Resolved], name: &str) -> &'a str {
+    match &get(options, name).value {
+        Value::Text(text) => text,
+        _ => "",
+    }
+}
+
+fn is_set(options: &[Resolved], name: &str) -> bool {
+    !get(options, name).value.is_zero()
+}
+
+/// Whether somebody gave the option a value, be it a wrong one.
+fn is_given(options: &[Resolved], mistakes: &[Mistake], name: &str) -> bool {
+    is_set(options, name) || is_wrong(mistakes, name)
+}
+
+/// Whether a mistake about the option itself has been found: then its value here is not what was meant.
+fn is_wrong(mistakes: &[Mistake], name: &str) -> bool {
+    mistakes.iter().any(|mistake| mistake.option == name)
+}
+
+fn mistake(option: &Resolved, accepted: &str, hint: &str) -> Mistake {
+    Mistake {
+        option: option.spec.name.to_owned(),
+        value: option.value.to_string(),
+        source: option.source.clone(),
+        accepted: accepted.to_owned(),
+        hint: hint.to_owned(),
+    }
+}
+
+fn pong_timeout(options: &mut [Resolved]) {
+    let Value::Seconds(ping) = get(options, "ServerPingIntervalSecs").value else { return };
+    let pong = options.iter_mut().find(|option| option.spec.name == "ServerPongTimeoutSecs");
+    if let Some(pong) = pong
+        && let Value::Seconds(given) = pong.value
+        && given <= 2.0 * ping
+    {
+        let effective = PONG_TIMEOUT_PINGS * ping;
+        pong.note = format!("{given} is at most twice the ping interval, so {effective} takes effect");
+        pong.value = Value::Seconds(effective);
+    }
+}
+
+fn etcd(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
+    if text(options, "DatastoreType") == "etcdv3" && !is_set(options, "EtcdEndpoints") {
+        for name in ["EtcdScheme", "EtcdAddr"] {
+            if !is_set(options, name) && !is_wrong(mistakes, "EtcdEndpoints") {
+                let accepted = "a value, because DatastoreType is etcdv3 and EtcdEndpoints is empty";
+                mistakes.push(mistake(get(options, name), accepted, "set EtcdEndpoints"));
+            }
+        }
+    }
+    together_or_not_at_all(options, &["EtcdKeyFile", "EtcdCertFile"], mistakes);
+}
+
+fn folder(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
+    let name = "DatastorePath";
+    if text(options, "DatastoreType") == "file" && !is_given(options, mistakes, name) {
+        mistakes.push(mistake(get(options, name), "a folder, because DatastoreType is file", ""));
+    }
+}
+
+/// Typha's rule: any of these options switches TLS on, and then all are needed, with at least one of the names.
+fn tls(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
+    const FILES: [&str; 3] = ["ServerKeyFile", "ServerCertFile", "CAFile"];
+    const NAMES: [&str; 2] = ["ClientCN", "ClientURISAN"];
+    let set: Vec<&str> = FILES.into_iter().chain(NAMES).filter(|name| is_given(options, mistakes, name)).collect();
+    if set.is_empty() {
+        return;
+    }
+    let because = format!("a value, because TLS is switched on by {}", set.join(", "));
+    for name in FILES {
+        if !is_given(options, mistakes, name) {
+            mistakes.push(mistake(get(options, name), &because, ""));
+        }
+    }
+    if !NAMES.into_iter().any(|name| is_given(options, mistakes, name)) {
+        let hint = "set it, ClientURISAN or both: without them any certificate of the CA would do";
+        mistakes.push(mistake(get(options, "ClientCN"), &because, hint));
+    }
+}
+
+fn metrics_tls(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
+    const CERT_AND_KEY: [&str; 2] = ["PrometheusMetricsCertFile", "PrometheusMetricsKeyFile"];
+    if CERT_AND_KEY.into_iter().any(|name| is_set(options, name)) {
+        let all = ["PrometheusMetricsCertFile", "PrometheusMetricsKeyFile", "PrometheusMetricsCAFile"];
+        together_or_not_at_all(options, &all, mistakes);
+    }
+}
+
+fn together_or_not_at_all(options: &[Resolved], names: &[&str], mistakes: &mut Vec<Mistake>) {
+    let set: Vec<&str> = names.iter().copied().filter(|name| is_given(options, mistakes, name)).collect();
+    if set.is_empty() {
+        return;
+    }
+    let are = if set.len() == 1 { "is" } else { "are" };
+    let accepted = format!("a value, because {} {are} set", set.join(" and "));
+    for name in names {
+        if !is_given(options, mistakes, name) {
+            mistakes.push(mistake(get(options, name), &accepted, ""));
+        }
+    }
+}
+
+fn rebalancing(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
+    let interval = get(options, "K8sServicePollIntervalSecs");
+    if text(options, "ConnectionRebalancingMode") == "kubernetes" && interval.value.is_zero() {
+        mistakes.push(mistake(interval, "more than 0 seconds, because ConnectionRebalancingMode is kubernetes", ""));
+    }
+}

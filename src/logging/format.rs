@@ -1,0 +1,244 @@
+//! From an event to a line: readable text, or one JSON object.
+//!
+//! Text: `2026-11-21 10:15:02.123 [INFO][4711] bulrush::daemon 42: message key="value"`. Times are UTC, because a
+//! program cannot learn the local time zone safely while it has threads. Fields of the spans around an event follow its own.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use tracing::field::{Field, Visit};
+
+use crate::config::Severity;
+
+/// Longest line in bytes. Longer ones are cut: a line may quote what a peer sent.
+const MAX_LINE: usize = 16 << 10;
+
+/// A line that is ready to be written, without its end of line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// How severe it is.
+    pub(super) severity: Severity,
+    /// Its text.
+    pub(super) text: Arc<str>,
+}
+
+/// A field's value.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum FieldValue {
+    /// Number or truth: the same in text and JSON.
+    Plain(String),
+    /// A text.
+    Text(String),
+}
+
+/// The fields of an event or span.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Fields {
+    /// The message of an event.
+    pub(super) message: String,
+    /// Where an event of the `log` crate says that it comes from.
+    pub(super) target: Option<String>,
+    /// All others, in order.
+    pub(super) others: Vec<(&'static str, FieldValue)>,
+}
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: FieldValue) {
+        match (field.name(), value) {
+            ("message", FieldValue::Plain(text) | FieldValue::Text(text)) => self.message = text,
+            ("log.target", FieldValue::Plain(text) | FieldValue::Text(text)) => self.target = Some(text),
+            ("log.module_path" | "log.file" | "log.line", _) => {}
+            (name, value) => {
+                self.others.retain(|(other, _)| *other != name);
+                self.others.push((name, value));
+            }
+        }
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, FieldValue::Text(format!("{value:?}")));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, FieldValue::Text(value.to_owned()));
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, FieldValue::Plain(value.to_string()));
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, FieldValue::Plain(value.to_string()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, FieldValue::Plain(value.to_string()));
+    }
+
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        // JSON has no word for what is not finite.
+        let text = value.to_string();
+        self.put(field, if value.is_finite() { FieldValue::Plain(text) } else { FieldValue::Text(text) });
+    }
+}
+
+/// Everything that a line says.
+#[derive(Debug)]
+pub(super) struct Event<'a> {
+    pub(super) at: SystemTime,
+    pub(super) severity: Severity,
+    pub(super) target: &'a str,
+    pub(super) line: Option<u32>,
+    pub(super) fields: &'a Fields,
+    /// Fields of the spans around it, the innermost first.
+    pub(super) spans: &'a [(&'static str, FieldValue)],
+}
+
+impl Event<'_> {
+    fn all_fields(&self) -> impl Iterator<Item = &(&'static str, FieldValue)> {
+        let own = &self.fields.others;
+        own.iter().chain(self.spans.iter().filter(|(name, _)| own.iter().all(|(other, _)| other != name)))
+    }
+
+    /// As readable text.
+    pub(super) fn text(&self) -> Line {
+        let mut out = String::with_capacity(160);
+        let _ = write!(out, "{} [{}][{}] {}", timestamp(self.at, ' '), self.severity, std::process::id(), self.target);
+        if let Some(line) = self.line {
+            let _ = write!(out, " {line}");
+        }
+        out.push_str(": ");
+        escape_into(&mut out, &self.fields.message);
+        for (name, value) in self.all_fields() {
+            match value {
+                FieldValue::Plain(value) => {
+                    let _ = write!(out, " {name}={value}");
+                }
+                FieldValue::Text(value) => {
+                    let _ = write!(out, " {name}=\"");
+                    escape_into(&mut out, &value.replace('\\', "\\\\").replace('"', "\\\""));
+                    out.push('"');
+                }
+            }
+        }
+        cut(&mut out);
+        Line { severity: self.severity, text: out.into() }
+    }
+
+    /// As a JSON object.
+    pub(super) fn json(&self) -> Line {
+        let mut out = format!("{{\"time\":\"{}Z\",\"level\":\"{}\"", timestamp(self.at, 'T'), self.severity);
+        let text = |out: &mut String, name: &str, value: &str| {
+            let value = cut_to(value, MAX_LINE / 4);
+            out.push_str(",\"");
+            out.push_str(name);
+            out.push_str("\":");
+            out.push_str(&serde_json::to_string(value).expect("a text becomes JSON"));
+        };
+        text(&mut out, "target", self.target);
+        text(&mut out, "message", &self.fields.message);
+        for (name, value) in self.all_fields() {
+            // Whole fields are left out where the line would be too long, so that it stays JSON.
+            if out.len() > MAX_LINE / 2 {
+                break;
+            }
+            // The names that every line has stay its own.
+            let name =
+                if ["time", "level", "target", "message"].contains(name) { &format!("field_{name}") } else { *name };
+            match value {
+                FieldValue::Plain(value) => {
+                    let _ = write!(out, ",\"{name}\":{value}");
+                }
+                FieldValue::Text(value) => text(&mut out, name, value),
+            }
+        }
+        out.push('}');
+        Line { severity: self.severity, text: out.into() }
+    }
+}
+
+/// A line about lines that are missing.
+pub(super) fn dropped(count: u64, json: bool) -> Line {
+    let fields = Fields {
+        message: "dropped log lines because the destination was too slow".to_owned(),
+        target: None,
+        others: vec![("count", FieldValue::Plain(count.to_string()))],
+    };
+    let event = Event {
+        at: SystemTime::now(),
+        severity: Severity::Warning,
+        target: "bulrush::logging",
+        line: None,
+        fields: &fields,
+        spans: &[],
+    };
+    if json { event.json() } else { event.text() }
+}
+
+/// Control characters as Rust escapes them, so that no text can begin a line of its own.
+fn escape_into(out: &mut String, text: &str) {
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+}
+
+fn cut(text: &mut String) {
+    if text.len() > MAX_LINE {
+        let end = cut_to(text, MAX_LINE).len();
+        text.truncate(end);
+        text.push_str(" …(cut)");
+    }
+}
+
+/// The longest start of a text of at most `max` bytes.
+fn cut_to(text: &str, max: usize) -> &str {
+    &text[..text.floor_char_boundary(max)]
+}
+
+/// A moment in UTC with milliseconds, `separator` between date and time.
+pub(crate) fn timestamp(at: SystemTime, separator: char) -> String {
+    let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let (year, month, day) = date(since.as_secs() / 86_400);
+    let second = since.as_secs() % 86_400;
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    let millis = since.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}{separator}{hour:02}:{minute:02}:{second:02}.{millis:03}")
+}
+
+/// Year, month and day of a day since 1970-01-01, by counting in eras of 400 years that begin on 1 March.
+fn date(days: u64) -> (u64, u64, u64) {
+    let days = days + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
+    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timestamps() {
+        for (secs, expected) in [
+            (0, "1970-01-01 00:00:00.000"),
+            (951_782_400, "2000-02-29 00:00:00.000"),
+            (951_868_800, "2000-03-01 00:00:00.000"),
+            (1_798_761_599, "2026-12-31 23:59:59.000"),
+            (4_107_542_400, "2100-03-01 00:00:00.000"),
+        ] {
+            assert_eq!(timestamp(UNIX_EPOCH + Duration::from_secs(secs), ' '), expected);
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The bounded queue between those who log and the thread that writes.
+
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus::IntCounter;
+
+use super::format::Line;
+
+/// Lines that may wait for a destination, as in Typha: enough for a burst, and with bounded lines a few MiB at most.
+const CAPACITY: usize = 100;
+
+/// A bounded queue of lines with many writers and one reader.
+#[derive(Debug)]
+pub(super) struct Queue {
+    state: Mutex<State>,
+    /// A line came.
+    filled: Condvar,
+    /// A line was taken or written.
+    drained: Condvar,
+    dropped: IntCounter,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    lines: VecDeque<Line>,
+    /// The reader has a line that is not written yet.
+    writing: bool,
+    /// Lines dropped since the last that was taken.
+    dropped: u64,
+    /// Wait for room instead of dropping.
+    waiting: bool,
+}
+
+impl Queue {
+    /// An empty queue, which counts what it drops.
+    pub(super) fn new(dropped: IntCounter) -> Self {
+        Self { state: Mutex::default(), filled: Condvar::new(), drained: Condvar::new(), dropped }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing in this file panics under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a full queue makes writers wait.
+    pub(super) fn set_waiting(&self, waiting: bool) {
+        self.lock().waiting = waiting;
+    }
+
+    /// Adds a line, or drops it when the queue is full and nobody wants to wait.
+    pub(super) fn push(&self, line: Line) {
+        let mut state = self.lock();
+        while state.lines.len() >= CAPACITY {
+            if !state.waiting {
+                state.dropped += 1;
+                self.dropped.inc();
+                return;
+            }
+            state = self.drained.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.lines.push_back(line);
+        drop(state);
+        self.filled.notify_one();
+    }
+
+    /// Waits for a line, and says how many were dropped before it. The line before counts as written from now on.
+    pub(super) fn take(&self) -> (Line, u64) {
+        let mut state = self.lock();
+        state.writing = false;
+        self.drained.notify_all();
+        loop {
+            if let Some(line) = state.lines.pop_front() {
+                state.writing = true;
+                let dropped = std::mem::take(&mut state.dropped);
+                drop(state);
+                self.drained.notify_all();
+                return (line, dropped);
+            }
+            state = self.filled.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    /// Waits until everything is written, at most for `timeout`.
+    pub(super) fn wait_until_written(&self, timeout: Duration) {
+        let busy = |state: &mut State| state.writing || !state.lines.is_empty();
+        let _ = self.drained.wait_timeout_while(self.lock(), timeout, busy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Severity;
+
+    fn line(number: usize) -> Line {
+        Line { severity: Severity::Info, text: number.to_string().into() }
+    }
+
+    #[test]
+    fn a_full_queue_drops_counts_and_tells() {
+        let dropped = IntCounter::new("dropped", "Help.").unwrap();
+        let queue = Queue::new(dropped.clone());
+        for number in 0..CAPACITY + 7 {
+            queue.push(line(number));
+        }
+        assert_eq!(dropped.get(), 7);
+        assert_eq!(queue.take(), (line(0), 7));
+        assert_eq!(queue.take(), (line(1), 0));
+    }
+
+    #[test]
+    fn a_writer_may_wait_for_room() {
+        let dropped = IntCounter::new("dropped", "Help.").unwrap();
+        let queue = Arc::new(Queue::new(dropped.clone()));
+        queue.set_waiting(true);
+        let writer = queue.clone();
+        let thread = std::thread::spawn(move || (0..3 * CAPACITY).for_each(|number| writer.push(line(number))));
+        for number in 0..3 * CAPACITY {
+            assert_eq!(queue.take(), (line(number), 0));
+        }
+        thread.join().unwrap();
+        assert_eq!(dropped.get(), 0);
+    }
+
+    #[test]
+    fn waiting_for_the_end_ends_when_all_is_written_or_time_is_up() {
+        let queue = Queue::new(IntCounter::new("dropped", "Help.").unwrap());
+        queue.wait_until_written(Duration::from_secs(60));
+        queue.push(line(1));
+        queue.wait_until_written(Duration::from_millis(1));
+    }
+}

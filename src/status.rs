@@ -1,0 +1,118 @@
+//! The state of a running Bulrush as one JSON document: what `/status` serves and `bulrush status` prints.
+//!
+//! The composition root implements [`StatusSource`] from the structures that metrics read too. Field names are an
+//! interface: tools read them. Fields are only ever added, and every field has a default, so that a newer program can
+//! read an older server's document.
+
+use serde::{Deserialize, Serialize};
+
+/// Makes snapshots of the state.
+pub trait StatusSource: Send + Sync + 'static {
+    /// The state now. Called on the HTTP thread: must not wait for anything but short locks.
+    fn snapshot(&self) -> Snapshot;
+}
+
+impl<F: Fn() -> Snapshot + Send + Sync + 'static> StatusSource for F {
+    fn snapshot(&self) -> Snapshot {
+        self()
+    }
+}
+
+/// The state of the process.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Snapshot {
+    /// Version of the program.
+    pub version: String,
+    /// Seconds since it started.
+    pub uptime_secs: f64,
+    /// `running` or `draining`.
+    pub phase: String,
+    /// Where agents connect to.
+    pub listening: String,
+    /// The datastore.
+    pub datastore: Datastore,
+    /// The syncers, in Typha's order.
+    pub syncers: Vec<Syncer>,
+    /// The connected clients, in any order.
+    pub clients: Vec<Client>,
+}
+
+/// The datastore.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Datastore {
+    /// `etcdv3`, `file`, …
+    #[serde(rename = "type")]
+    pub datastore_type: String,
+    /// Where it is: endpoints or a path.
+    pub location: String,
+    /// `connected`, `away`, … in a word.
+    pub state: String,
+    /// The last error, while it matters; empty otherwise.
+    pub last_error: String,
+    /// Files that could not be read, for a folder.
+    pub file_errors: Vec<FileError>,
+    /// Why the content of a folder is held back, when it is; empty otherwise.
+    pub held: String,
+}
+
+/// A file that could not be read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileError {
+    /// Its path.
+    pub file: String,
+    /// The line, from 1, where it is known.
+    pub line: Option<u64>,
+    /// What is wrong.
+    pub reason: String,
+}
+
+/// A syncer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Syncer {
+    /// Calico's name for it.
+    pub name: String,
+    /// `wait-for-datastore`, `resync` or `in-sync`.
+    pub status: String,
+    /// Keys in its cache.
+    pub keys: u64,
+    /// Sequence number of its newest crumb.
+    pub sequence: u64,
+    /// Seconds since the datastore last vouched that nothing is missing; `None` before it ever did.
+    pub as_of_age_secs: Option<f64>,
+    /// Values that validation blanked since the start.
+    pub invalid: u64,
+    /// Objects that could not be converted since the start.
+    pub unconvertible: u64,
+}
+
+/// A connected client.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Client {
+    /// Number of the connection, as in the log.
+    pub id: u64,
+    /// Its address.
+    pub peer: String,
+    /// What it calls itself.
+    pub agent: String,
+    /// The syncer that it follows.
+    pub syncer: String,
+    /// How it is served, for example `gob-snappy`.
+    pub format: String,
+    /// `handshake`, `snapshot` or `streaming`.
+    pub state: String,
+    /// The crumb that it has reached.
+    pub sequence: u64,
+    /// How far it is behind, in seconds.
+    pub lag_secs: f64,
+    /// How far it is behind, in updates.
+    pub lag_updates: u64,
+    /// Bytes written to it.
+    pub bytes_sent: u64,
+    /// Seconds since it connected.
+    pub connected_secs: f64,
+}

@@ -1,0 +1,382 @@
+//! Long-lived tasks by name, supervised.
+//!
+//! Every part of the program that runs for as long as the process is a task in a [`TaskRegistry`]. Such a task ends only
+//! when the process is told to stop: one that panics, fails or just ends before that is a [`TaskFailure`], which the
+//! composition root waits for and ends the process with. Per-connection tasks do not belong here; they come and go.
+//!
+//! The registry also knows what each task is doing (its last words, how often it ran, whether it is running right now and
+//! since when), which the debug port shows. A task that blocks its thread is thereby found by name.
+
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use serde::Serialize;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+
+/// Failures that wait to be read. The first one ends the process, so further ones only need to not block.
+const FAILURES: usize = 16;
+
+/// How a task ended before its time.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("task {name} {end}")]
+pub struct TaskFailure {
+    /// Its name.
+    pub name: String,
+    /// How it ended.
+    pub end: TaskEnd,
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskEnd {
+    /// It returned.
+    Ended,
+    /// It returned an error.
+    Failed(String),
+    /// It panicked.
+    Panicked(String),
+    /// Its runtime dropped it.
+    Dropped,
+}
+
+impl fmt::Display for TaskEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ended => f.write_str("ended before it was told to"),
+            Self::Failed(error) => write!(f, "failed: {error}"),
+            Self::Panicked(message) => write!(f, "panicked: {message}"),
+            Self::Dropped => f.write_str("was dropped by its runtime"),
+        }
+    }
+}
+
+/// What a task may return: nothing, or a result.
+pub trait TaskOutput: Send + 'static {
+    /// How the task ended.
+    fn end(self) -> TaskEnd;
+}
+
+impl TaskOutput for () {
+    fn end(self) -> TaskEnd {
+        TaskEnd::Ended
+    }
+}
+
+impl<E: fmt::Display + Send + 'static> TaskOutput for Result<(), E> {
+    fn end(self) -> TaskEnd {
+        match self {
+            Ok(()) => TaskEnd::Ended,
+            // With `{:#}` anyhow's errors print their whole chain.
+            Err(error) => TaskEnd::Failed(format!("{error:#}")),
+        }
+    }
+}
+
+/// Spawns and supervises long-lived tasks. Clones share their tasks.
+#[derive(Clone, Debug)]
+pub struct TaskRegistry {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    tasks: Mutex<Vec<Arc<Task>>>,
+    failures: mpsc::Sender<TaskFailure>,
+    failed: tokio::sync::Mutex<mpsc::Receiver<TaskFailure>>,
+    running: watch::Sender<usize>,
+    stopping: watch::Sender<bool>,
+}
+
+#[derive(Debug)]
+struct Task {
+    name: String,
+    since: Instant,
+    state: Mutex<TaskState>,
+}
+
+#[derive(Debug)]
+struct TaskState {
+    doing: String,
+    runs: u64,
+    running_since: Option<Instant>,
+    last_run: Option<Instant>,
+    longest_run: Duration,
+    end: Option<TaskEnd>,
+}
+
+/// What the registry knows of a task, for people and tools.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TaskInfo {
+    /// Its name.
+    pub name: String,
+    /// `idle` (waits for something), `running` (holds a worker thread now), or how it ended.
+    pub state: String,
+    /// What it said last that it does; may be empty.
+    pub doing: String,
+    /// Seconds since it was spawned.
+    pub age_secs: f64,
+    /// How many times it ran.
+    pub runs: u64,
+    /// Seconds since it began the current run, or since its last run ended.
+    pub in_state_secs: f64,
+    /// Its longest run so far in seconds. Much more than a few milliseconds means that it blocks its thread.
+    pub longest_run_secs: f64,
+}
+
+/// With this a task says what it is doing.
+#[derive(Clone, Debug)]
+pub struct TaskHandle {
+    task: Arc<Task>,
+}
+
+impl TaskHandle {
+    /// Says in a few words what the task is doing now.
+    pub fn doing(&self, what: impl Into<String>) {
+        self.task.lock().doing = what.into();
+    }
+}
+
+impl Task {
+    fn lock(&self) -> MutexGuard<'_, TaskState> {
+        // Plain assignments happen under this lock, so a panic cannot leave half of one.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn info(&self, now: Instant) -> TaskInfo {
+        let state = self.lock();
+        let since = state.running_since.or(state.last_run).unwrap_or(self.since);
+        TaskInfo {
+            name: self.name.clone(),
+            state: match (&state.end, state.running_since) {
+                (Some(TaskEnd::Ended), _) => "ended".to_owned(),
+                (Some(end), _) => end.to_string(),
+                (None, Some(_)) => "running".to_owned(),
+                (None, None) => "idle".to_owned(),
+            },
+            doing: state.doing.clone(),
+            age_secs: now.saturating_duration_since(self.since).as_secs_f64(),
+            runs: state.runs,
+            in_state_secs: now.saturating_duration_since(since).as_secs_f64(),
+            longest_run_secs: state.longest_run.as_secs_f64(),
+        }
+    }
+}
+
+impl Default for TaskRegistry {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TaskRegistry {
+    /// Without tasks.
+    #[must_use]
+    pub fn new() -> Self {
+        let (failures, failed) = mpsc::channel(FAILURES);
+        let shared = Shared {
+            tasks: Mutex::default(),
+            failures,
+            failed: tokio::sync::Mutex::new(failed),
+            running: watch::Sender::new(0),
+            stopping: watch::Sender::new(false),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// Spawns a long-lived task on the current runtime.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, as `tokio::spawn` does.
+    pub fn spawn<F>(&self, name: impl Into<String>, future: F)
+    where
+        F: Future + Send + 'static,
+        F::Output: TaskOutput,
+    {
+        self.spawn_with(name, |_| future);
+    }
+
+    /// Spawns a long-lived task that says what it is doing through the handle that it is given.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, as `tokio::spawn` does.
+    pub fn spawn_with<F>(&self, name: impl Into<String>, make: impl FnOnce(TaskHandle) -> F)
+    where
+        F: Future + Send + 'static,
+        F::Output: TaskOutput,
+    {
+        let state = TaskState {
+            doing: String::new(),
+            runs: 0,
+            running_since: None,
+            last_run: None,
+            longest_run: Duration::ZERO,
+            end: None,
+        };
+        let task = Arc::new(Task { name: name.into(), since: Instant::now(), state: Mutex::new(state) });
+        self.lock().push(task.clone());
+        self.shared.running.send_modify(|running| *running += 1);
+        let supervised = Supervised { task: task.clone(), shared: self.shared.clone() };
+        let future = Watched { task: task.clone(), future: Box::pin(make(TaskHandle { task })) };
+        tokio::spawn(async move {
+            let end = match AssertUnwindSafe(future).catch_unwind().await {
+                Ok(output) => output.end(),
+                Err(panic) => TaskEnd::Panicked(panic_message(&*panic)),
+            };
+            supervised.ended(end);
+        });
+    }
+
+    /// From now on a task may end. Call this when the process begins to stop; a panic or error stays a failure.
+    pub fn stopping(&self) {
+        self.shared.stopping.send_replace(true);
+    }
+
+    /// Waits for a task that ended before its time.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a failure is taken only when the call returns.
+    pub async fn failure(&self) -> TaskFailure {
+        let mut failed = self.shared.failed.lock().await;
+        match failed.recv().await {
+            Some(failure) => failure,
+            // The registry itself holds a sender.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until no task is left.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn all_ended(&self) {
+        // The registry itself holds the sender, so this does not end early.
+        let _ = self.shared.running.subscribe().wait_for(|running| *running == 0).await;
+    }
+
+    /// All tasks in the order in which they were spawned, with those that have ended.
+    #[must_use]
+    pub fn dump(&self) -> Vec<TaskInfo> {
+        let now = Instant::now();
+        self.lock().iter().map(|task| task.info(now)).collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
+        self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reports a task's end exactly once, also when the runtime drops the task.
+struct Supervised {
+    task: Arc<Task>,
+    shared: Arc<Shared>,
+}
+
+impl Supervised {
+    fn ended(self, end: TaskEnd) {
+        self.task.lock().end = Some(end);
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        let end = self.task.lock().end.get_or_insert(TaskEnd::Dropped).clone();
+        let expected = *self.shared.stopping.borrow() && matches!(end, TaskEnd::Ended | TaskEnd::Dropped);
+        if !expected {
+            // A full queue holds enough failures to end the process with.
+            let _ = self.shared.failures.try_send(TaskFailure { name: self.task.name.clone(), end });
+        }
+        self.shared.running.send_modify(|running| *running -= 1);
+    }
+}
+
+/// Notes when the future inside runs.
+struct Watched<F> {
+    task: Arc<Task>,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for Watched<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let began = Instant::now();
+        {
+            let mut state = self.task.lock();
+            state.runs += 1;
+            state.running_since = Some(began);
+        }
+        let poll = self.future.as_mut().poll(context);
+        let ended = Instant::now();
+        let mut state = self.task.lock();
+        state.running_since = None;
+        state.last_run = Some(ended);
+        state.longest_run = state.longest_run.max(ended - began);
+        poll
+    }
+}
+
+/// The message of a panic, which is a text in all but odd cases.
+#[must_use]
+pub fn panic_message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "without a message".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_ends_early_is_a_failure() {
+        let tasks = TaskRegistry::new();
+        tasks.spawn("lives", std::future::pending::<()>());
+        tasks.spawn("short", async {});
+        assert_eq!(tasks.failure().await.to_string(), "task short ended before it was told to");
+        tasks.spawn("broken", async { Err::<(), _>("no disk") });
+        assert_eq!(tasks.failure().await.to_string(), "task broken failed: no disk");
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_failure_even_while_stopping() {
+        let tasks = TaskRegistry::new();
+        tasks.stopping();
+        tasks.spawn("ends", async {});
+        tasks.spawn("panics", async {
+            assert!(std::hint::black_box(false), "that was wrong");
+        });
+        tasks.all_ended().await;
+        let failure = tasks.failure().await;
+        assert_eq!(failure.end, TaskEnd::Panicked("that was wrong".to_owned()));
+        let states: Vec<String> = tasks.dump().into_iter().map(|task| task.state).collect();
+        assert_eq!(states, ["ended", "panicked: that was wrong"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tasks_end_in_order_when_told_to() {
+        let tasks = TaskRegistry::new();
+        let stop = CancellationToken::new();
+        let token = stop.clone();
+        tasks.spawn_with("follower", |handle| async move {
+            handle.doing("following");
+            token.cancelled().await;
+        });
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let info = tasks.dump().remove(0);
+        assert_eq!((info.state.as_str(), info.doing.as_str(), info.runs), ("idle", "following", 1));
+        assert!((info.age_secs - 3.0).abs() < 0.1, "{info:?}");
+        tasks.stopping();
+        stop.cancel();
+        tasks.all_ended().await;
+        assert!(tasks.failure().now_or_never().is_none());
+    }
+}
