@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -193,6 +193,8 @@ pub(super) struct Client {
     pub(super) sequence: u64,
     /// Updates it was sent.
     pub(super) updates: usize,
+    /// Whether the restart was acknowledged before it came.
+    pub(super) acked_ahead: bool,
     /// Whether the server has answered the hello.
     pub(super) greeted: bool,
     /// Whether the stream proper has begun: nothing more has to be acknowledged.
@@ -246,6 +248,7 @@ impl Client {
             status: SyncStatus::WaitForDatastore,
             sequence: 0,
             updates: 0,
+            acked_ahead: false,
             greeted: false,
             streaming: false,
         }
@@ -299,16 +302,19 @@ impl Client {
     }
 
     fn decode(&mut self, bytes: &[u8]) {
-        let mut restart = false;
+        let (mut restart, mut rest) = (false, Bytes::new());
         match &mut self.codec {
             Codec::Plain(decoder) => {
                 decoder.push(bytes);
-                while let Some(envelope) = decoder.next().expect("the server's gob is good") {
+                while !restart && let Some(envelope) = decoder.next().expect("the server's gob is good") {
                     let heard = gob_heard(envelope.0);
-                    restart |= heard == Heard::Restart;
+                    restart = heard == Heard::Restart;
                     self.heard.push_back(heard);
                 }
-                assert!(!restart || decoder.buffered() == 0, "nothing may follow a restart before the ACK");
+                if restart {
+                    rest = decoder.take_buffered();
+                    assert!(rest.is_empty() || self.acked_ahead, "nothing may follow a restart before the ACK");
+                }
             }
             Codec::Snappy(chunks, decoder) => {
                 chunks.push(bytes);
@@ -335,6 +341,7 @@ impl Client {
         }
         if restart {
             self.codec = Codec::Snappy(Box::default(), new_decoder());
+            self.decode(&rest);
         }
     }
 
