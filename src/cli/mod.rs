@@ -14,13 +14,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+pub use crate::config::EXIT_USAGE;
+use crate::config::table::DEFAULT_FILE;
 use crate::model::{Key, Update};
 
 /// Something went wrong on the way.
 pub const EXIT_FAILURE: u8 = 1;
-
-/// Arguments or settings that make no sense.
-pub const EXIT_USAGE: u8 = 64;
 
 /// A fan-out sync proxy: one watch on the datastore, thousands of agents kept in sync
 ///
@@ -29,7 +28,7 @@ pub const EXIT_USAGE: u8 = 64;
 #[command(name = "bulrush", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// The daemon's configuration file; a missing one counts as empty
-    #[arg(short, long, default_value = "/etc/calico/typha.cfg", value_name = "PATH")]
+    #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
     /// What to do instead of running the daemon.
     #[command(subcommand)]
@@ -48,6 +47,9 @@ pub enum Command {
     /// Print every option with its default, its effective value and where that came from; or check them
     Config(config::ConfigArgs),
     /// Print how a running daemon is doing: datastore, syncers, clients
+    /// Print every option with its value and where that comes from, or check them
+    Config(config::ConfigArgs),
+    /// Print the state of a running server
     Status(status::StatusArgs),
 }
 
