@@ -11,16 +11,23 @@
 
 pub mod cli;
 pub mod config;
+pub mod daemon;
 pub mod datastore;
+pub mod decoupler;
 pub mod debug;
 pub mod health;
 pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod model;
+pub mod pipeline;
+pub mod problems;
 pub mod snapcache;
+pub mod syncclient;
 pub mod status;
 pub mod syncer;
 pub mod syncproto;
 pub mod tasks;
+pub mod tls;
+pub mod syncserver;
 pub mod validate;

@@ -12,6 +12,12 @@ use futures_util::stream::BoxStream;
 
 use crate::model::{AsOf, Revision};
 
+pub mod backoff;
+pub mod memory;
+pub mod etcd;
+pub mod file;
+pub mod init;
+
 /// What can be listed and watched.
 ///
 /// Calico kinds always carry the group `projectcalico.org`; where a datastore keeps them under another group

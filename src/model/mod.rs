@@ -13,6 +13,18 @@ use bytes::Bytes;
 
 use crate::validate::Validate;
 
+pub mod duration;
+pub mod gojson;
+pub mod keys;
+pub mod net;
+pub mod numorstring;
+pub mod resource;
+pub mod schema;
+pub mod selector;
+pub mod timestamp;
+pub mod v1;
+pub mod v3;
+
 /// A key as it goes on the wire: the datum's path, for example `/calico/v1/config/LogSeverityScreen`.
 ///
 /// Keys order by their bytes, which is the order of a snapshot.

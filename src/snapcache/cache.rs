@@ -1,6 +1,7 @@
 //! The single writer of a cache.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use tokio::sync::watch;
 
@@ -61,33 +62,52 @@ impl SnapCache {
         self.newest.borrow().status
     }
 
+    /// Most updates in one crumb.
+    #[must_use]
+    pub fn max_batch_size(&self) -> usize {
+        self.max_batch_size
+    }
+
+    /// Shows in the metrics how long ago the datastore last vouched that nothing is missing.
+    pub fn observe_age(&self, now: SystemTime) {
+        if let Some(as_of) = &*self.as_of.borrow() {
+            let age = now.duration_since(as_of.at).unwrap_or_default();
+            self.metrics.datastore_age_secs.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
+        }
+    }
+
     /// Applies what came from upstream together, in order, and publishes as many crumbs as it takes.
     ///
     /// Of several statuses only the last counts, and it goes out with the last of the updates.
     pub fn apply(&mut self, events: Vec<SyncerEvent>) {
         let mut updates = Vec::new();
         let mut status = None;
+        let mut as_of = None;
         for event in events {
             match event {
                 SyncerEvent::Updates(batch) => updates.extend(batch),
                 SyncerEvent::Status(new) => status = Some(new),
-                SyncerEvent::Progress(as_of) => {
-                    self.as_of.send_replace(Some(as_of));
-                }
+                SyncerEvent::Progress(new) => as_of = Some(new),
             }
         }
         let mut updates = updates.into_iter();
         loop {
             let batch: Vec<Update> = updates.by_ref().take(self.max_batch_size).collect();
             let last = updates.len() == 0;
-            self.publish(batch, if last { status } else { None });
-            if last {
-                return;
+            if !last {
+                self.publish(batch, None, None);
+                continue;
             }
+            self.publish(batch, status, as_of.as_ref());
+            // After the crumb: whoever reads the moment finds everything up to it in place.
+            if as_of.is_some() {
+                self.as_of.send_replace(as_of);
+            }
+            return;
         }
     }
 
-    fn publish(&mut self, batch: Vec<Update>, status: Option<SyncStatus>) {
+    fn publish(&mut self, batch: Vec<Update>, status: Option<SyncStatus>, as_of: Option<&AsOf>) {
         let current = self.newest.borrow().clone();
         let status = status.unwrap_or(current.status);
         let mut map = current.map.clone();
@@ -115,7 +135,8 @@ impl SnapCache {
         }
         self.metrics.cache_size.set(i64::try_from(map.len()).unwrap_or(i64::MAX));
         let sequence = current.sequence + 1;
-        let crumb = Breadcrumb::new(sequence, map, deltas, status, self.as_of.borrow().clone());
+        let as_of = as_of.cloned().or_else(|| self.as_of.borrow().clone());
+        let crumb = Breadcrumb::new(sequence, map, deltas, status, as_of);
         // Linked first, announced second: a follower that is woken finds the link in place.
         current.link(crumb.clone());
         self.newest.send_replace(crumb);

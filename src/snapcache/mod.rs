@@ -16,6 +16,11 @@
 
 mod breadcrumb;
 mod cache;
+mod stage;
 
 pub use breadcrumb::{Breadcrumb, Map, Trail};
 pub use cache::{Reader, SnapCache};
+pub use stage::{CacheHealth, HEARTBEAT, run};
+
+#[cfg(test)]
+mod tests;

@@ -5,8 +5,12 @@
 
 use std::fmt;
 
+pub mod kind_watch;
 pub mod kinds;
+pub mod pipelines;
 pub mod processors;
+pub mod watcher_cache;
+pub mod watcher_syncer;
 
 /// The consumers that Calico has a syncer for. The text is that of the wire protocol and of metric labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

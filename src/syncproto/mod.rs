@@ -1,4 +1,8 @@
 //! What goes on the wire; no sockets here.
 
 pub mod format;
+pub mod gob;
+pub mod gob_format;
 pub mod messages;
+pub mod native;
+pub mod snappy;

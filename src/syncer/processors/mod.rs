@@ -1,7 +1,31 @@
 //! Update processors: one object of a datastore in, zero or more key-value pairs out. Pure: no I/O, no clock.
 
-use crate::datastore::{Object, ObjectId};
-use crate::model::KvPair;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+
+use std::ffi::OsString;
+
+use crate::datastore::{Dialect, Object, ObjectId};
+use crate::model::schema::{self, Case};
+use crate::model::{KvPair, gojson, resource};
+
+pub mod block_affinity;
+mod common;
+pub mod conflict;
+pub mod felix_config;
+pub mod host_endpoint;
+pub mod ip_pool;
+pub mod ipam_block;
+pub mod keyed;
+pub mod network_set;
+pub mod passthrough;
+pub mod policy;
+pub mod rules;
+pub mod simple;
+pub mod tier;
+pub mod workload_endpoint;
+
+use common::{blank, rejected_or_raw, unreadable};
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug)]
@@ -35,13 +59,41 @@ impl Default for Context {
     }
 }
 
+impl Context {
+    /// Reads `USE_POD_CIDR` (as Calico does: any usual word for yes) and `FELIX_INTERFACEPREFIX` (its first item).
+    #[must_use]
+    pub fn from_environment(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut context = Self::default();
+        for (name, value) in environment {
+            let value = value.to_string_lossy();
+            match name.to_str() {
+                Some("USE_POD_CIDR" | "CALICO_USE_POD_CIDR") => {
+                    context.use_pod_cidr = ["true", "t", "1"].contains(&value.to_ascii_lowercase().as_str());
+                }
+                Some("FELIX_INTERFACEPREFIX") => {
+                    if let Some(first) = value.split(',').map(str::trim).find(|item| !item.is_empty()) {
+                        first.clone_into(&mut context.interface_prefix);
+                    }
+                }
+                _ => {}
+            }
+        }
+        context
+    }
+}
+
 /// Converts the objects of one kind (or of kinds that produce the same keys) for one syncer.
 ///
 /// The caller compares what comes out with what it sent before: emitting a pair without a value for a key that was never
 /// sent is harmless, emitting an unchanged pair again too.
 pub trait Processor: Send {
-    /// A full list begins: forget what was learnt from objects.
+    /// A full list begins: forget what was learnt from objects. Not called when one of several kinds is listed again
+    /// while another one's objects are known and stay so.
     fn on_resync(&mut self) {}
+
+    /// All lists are complete: appends what is there besides the objects (the same at every call). Until the next
+    /// [`Self::on_resync`], events are changes seen by watching.
+    fn on_list_end(&mut self, _out: &mut Vec<KvPair>) {}
 
     /// The datastore vouched for all changes up to this revision (a bookmark). Few processors care.
     fn on_progress(&mut self, _kind_name: &str, _revision: &str) {}
@@ -52,3 +104,24 @@ pub trait Processor: Send {
     /// When the object cannot be converted; pairs that follow from that (blanked keys) are appended all the same.
     fn process(&mut self, event: ObjectEvent<'_>, out: &mut Vec<KvPair>) -> Result<(), ConvertError>;
 }
+
+/// Reads an object's body into a type of the caller's.
+pub(crate) fn body<T: DeserializeOwned>(object: &Object) -> Result<T, ConvertError> {
+    gojson::parse(&object.body).map_err(|error| ConvertError { reason: error.to_string() })
+}
+
+/// Refuses an object whose metadata Calico's clients could not read, for kinds whose data hold nothing of it.
+pub(crate) fn check_metadata(object: &Object, metadata: Option<&RawValue>) -> Result<(), ConvertError> {
+    let Some(metadata) = metadata else { return Ok(()) };
+    let declaration = schema::find("v1.ObjectMeta").expect("part of the table");
+    let case = if object.dialect == Dialect::Etcd { Case::Folded } else { Case::Exact };
+    let refuse = |error: &dyn std::fmt::Display| ConvertError { reason: format!("metadata: {error}") };
+    let mut metadata = schema::decode(declaration, metadata.get().as_bytes(), case).map_err(|error| refuse(&error))?;
+    if object.dialect == Dialect::CrdV1 {
+        resource::convert_crd_metadata(&mut metadata).map_err(|error| refuse(&error))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod vectors_tests;

@@ -1,0 +1,137 @@
+//! Lists: all keys below a prefix, in pages, all at the revision of the first page.
+//!
+//! Each page is handed on before the next one is asked for, so that a list is never in memory as a whole here.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use etcd_client::GetOptions;
+use futures_util::stream::{self, Stream};
+use tracing::warn;
+
+use super::super::{Error, Kind, ListPage, Object};
+use super::failure::Failure;
+use super::object::{object, revision_text};
+use super::{MAX_MESSAGE_BYTES, Shared};
+use crate::model::{AsOf, no_revision};
+
+/// How many unreadable values of one list are logged one by one; the rest is only counted.
+const MAX_LOGGED_PER_LIST: usize = 20;
+
+struct Listing {
+    shared: Arc<Shared>,
+    kind: Kind,
+    prefix: String,
+    /// Where the next page starts.
+    next_key: Vec<u8>,
+    /// First key beyond the prefix.
+    end: Vec<u8>,
+    /// Revision and start of the list, known from the first page on.
+    at: Option<(i64, SystemTime)>,
+    limit: u32,
+    malformed: usize,
+}
+
+/// The pages of a list. Ends after the last page or the first error.
+pub(super) fn pages(shared: Arc<Shared>, kind: Kind, prefix: String) -> impl Stream<Item = Result<ListPage, Error>> {
+    let limit = shared.page_limit;
+    let (next_key, end) = (prefix.clone().into_bytes(), range_end(&prefix));
+    let listing = Listing { shared, kind, prefix, next_key, end, at: None, limit, malformed: 0 };
+    stream::unfold(Some(listing), |listing| async move {
+        let mut listing = listing?;
+        match listing.page().await {
+            Ok((page, true)) => Some((Ok(page), Some(listing))),
+            Ok((page, false)) => Some((Ok(page), None)),
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+}
+
+/// The first key that is greater than all keys with this prefix. Prefixes of kinds end in `/`.
+fn range_end(prefix: &str) -> Vec<u8> {
+    let mut end = prefix.as_bytes().to_vec();
+    while let Some(last) = end.pop() {
+        if last < u8::MAX {
+            end.push(last + 1);
+            return end;
+        }
+    }
+    vec![0]
+}
+
+impl Listing {
+    /// Gets the next page, and whether more follow.
+    async fn page(&mut self) -> Result<(ListPage, bool), Error> {
+        let started = SystemTime::now();
+        let mut response = loop {
+            match self.ask().await {
+                Ok(response) => break response,
+                Err(Failure::TooLarge(_)) if self.limit > 1 => self.limit = (self.limit / 2).max(1),
+                Err(failure) => {
+                    let doing = format!("list {} below {} in etcd at {}", self.kind, self.prefix, self.shared.endpoints.urls());
+                    let revision = self.at.map_or_else(no_revision, |(revision, _)| revision_text(revision));
+                    return Err(failure.into_error(doing, &revision));
+                }
+            }
+        };
+        let (revision, started) = *self.at.get_or_insert_with(|| {
+            let header = response.0.header.take().unwrap_or_default();
+            self.shared.note_cluster(&self.prefix, header.cluster_id);
+            (header.revision, started)
+        });
+        let kvs = std::mem::take(&mut response.0.kvs);
+        let more = response.0.more && !kvs.is_empty();
+        if let Some(last) = kvs.last() {
+            self.next_key = [&last.key, &[0][..]].concat();
+        }
+        let objects = kvs.into_iter().filter_map(|kv| self.read(&kv.key, kv.value, kv.mod_revision)).collect();
+        let revision = revision_text(revision);
+        let as_of = (!more).then(|| AsOf { revision: revision.clone(), at: started });
+        if !more && self.malformed > MAX_LOGGED_PER_LIST {
+            warn!(kind = %self.kind, values = self.malformed, "unreadable values in etcd were left out of a list; only the first ones are named");
+        }
+        Ok((ListPage { objects, revision, as_of }, more))
+    }
+
+    async fn ask(&self) -> Result<etcd_client::GetResponse, Failure> {
+        let mut options = GetOptions::new().with_range(self.end.clone()).with_limit(i64::from(self.limit));
+        if let Some((revision, _)) = self.at {
+            options = options.with_revision(revision);
+        }
+        self.shared
+            .endpoints
+            .request(|connection| {
+                let (key, options) = (self.next_key.clone(), options.clone());
+                async move {
+                    let mut client = connection.client.kv_client().max_decoding_message_size(MAX_MESSAGE_BYTES);
+                    client.get(key, Some(options)).await.map_err(|error| Failure::of(&error))
+                }
+            })
+            .await
+    }
+
+    fn read(&mut self, key: &[u8], value: Vec<u8>, mod_revision: i64) -> Option<Object> {
+        match object(&self.kind, &self.prefix, key, value, mod_revision) {
+            Ok(object) => Some(object),
+            Err((_, reason)) => {
+                self.malformed += 1;
+                if self.malformed <= MAX_LOGGED_PER_LIST {
+                    let key = String::from_utf8_lossy(key);
+                    warn!(kind = %self.kind, %key, reason, "unreadable value in etcd: counts as absent");
+                }
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_range_ends_right_behind_the_prefix() {
+        assert_eq!(range_end("/a/"), b"/a0");
+        assert_eq!(range_end("\u{7f}"), b"\x80");
+    }
+}

@@ -1,0 +1,152 @@
+//! From etcd's keys and values to objects.
+//!
+//! Pure. Fed by [`list`](super::list) and [`watch`](super::watch). Looks at a value only as far as needed to know that it
+//! is JSON; conversion is for the processors.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::de::IgnoredAny;
+
+use super::super::{Dialect, Kind, Object, ObjectId};
+use crate::model::Revision;
+
+/// Plural of the kind whose empty values mean an empty object.
+const EMPTY_MEANS_OBJECT: &str = "blockaffinities";
+
+/// etcd's own text for a revision.
+pub(super) fn revision_text(revision: i64) -> Revision {
+    Arc::from(revision.to_string())
+}
+
+/// The object that `key` names. A key that names none gets its whole text as name, with the reason.
+pub(super) fn object_id(kind: &Kind, prefix: &str, key: &[u8]) -> Result<ObjectId, (ObjectId, String)> {
+    let text = String::from_utf8_lossy(key);
+    let whole = |why: &str| {
+        let id = ObjectId { namespace: Arc::from(""), name: Arc::from(&*text) };
+        Err((id, format!("key {text:?} {why}")))
+    };
+    if std::str::from_utf8(key).is_err() {
+        return whole("is not UTF-8");
+    }
+    let Some(rest) = text.strip_prefix(prefix) else {
+        return whole("is outside of the prefix that was asked for");
+    };
+    if rest.is_empty() {
+        return whole("names no object");
+    }
+    if !kind.namespaced {
+        return Ok(ObjectId { namespace: Arc::from(""), name: Arc::from(rest) });
+    }
+    match rest.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+            Ok(ObjectId { namespace: Arc::from(namespace), name: Arc::from(name) })
+        }
+        _ => whole("lacks the namespace or the name"),
+    }
+}
+
+/// The object behind a key and value.
+///
+/// # Errors
+/// The id to report it under, and why the value is unreadable.
+pub(super) fn object(
+    kind: &Kind,
+    prefix: &str,
+    key: &[u8],
+    value: Vec<u8>,
+    mod_revision: i64,
+) -> Result<Object, (ObjectId, String)> {
+    let id = object_id(kind, prefix, key)?;
+    match body(kind, value) {
+        Ok(body) => Ok(Object { id, revision: revision_text(mod_revision), dialect: Dialect::Etcd, body }),
+        Err(reason) => Err((id, reason)),
+    }
+}
+
+fn body(kind: &Kind, value: Vec<u8>) -> Result<Bytes, String> {
+    if value.is_empty() {
+        return if kind.plural == EMPTY_MEANS_OBJECT {
+            Ok(Bytes::from_static(b"{}"))
+        } else {
+            Err("the value is empty".to_owned())
+        };
+    }
+    let value = if std::str::from_utf8(&value).is_ok() { value } else { repaired_utf8(&value) };
+    match serde_json::from_slice::<IgnoredAny>(&value) {
+        Ok(_) => Ok(Bytes::from(value)),
+        Err(error) => Err(format!("the value is not JSON: {error}")),
+    }
+}
+
+/// Reads invalid UTF-8 as Go does, so that the agents' view of the object is the same: one U+FFFD for each bad byte.
+fn repaired_utf8(mut rest: &[u8]) -> Vec<u8> {
+    let mut repaired = Vec::with_capacity(rest.len() + 16);
+    loop {
+        let good = match std::str::from_utf8(rest) {
+            Ok(_) => rest.len(),
+            Err(error) => error.valid_up_to(),
+        };
+        repaired.extend_from_slice(&rest[..good]);
+        if good == rest.len() {
+            return repaired;
+        }
+        repaired.extend_from_slice("\u{fffd}".as_bytes());
+        rest = &rest[good + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syncer::kinds;
+
+    fn id(kind: &Kind, key: &str) -> Result<String, String> {
+        let prefix = kind.etcd_prefix.as_deref().unwrap();
+        object_id(kind, prefix, key.as_bytes()).map(|id| id.to_string()).map_err(|(_, reason)| reason)
+    }
+
+    #[test]
+    fn ids_follow_the_scope_of_the_kind() {
+        let pool = "/calico/resources/v3/projectcalico.org/ippools/pool-1";
+        assert_eq!(id(&kinds::IP_POOL, pool).unwrap(), "pool-1");
+        let endpoint = "/calico/resources/v3/projectcalico.org/workloadendpoints/ns1/node--1-k8s-a-eth0";
+        assert_eq!(id(&kinds::WORKLOAD_ENDPOINT, endpoint).unwrap(), "ns1/node--1-k8s-a-eth0");
+        let block = "/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26";
+        assert_eq!(id(&kinds::IPAM_BLOCK, block).unwrap(), "ipv4/block/10.0.0.0-26");
+        let affinity = "/calico/ipam/v2/host/n1/ipv6/block/fd00::-122";
+        assert_eq!(id(&kinds::BLOCK_AFFINITY, affinity).unwrap(), "n1/ipv6/block/fd00::-122");
+    }
+
+    #[test]
+    fn keys_without_an_object_are_named() {
+        for key in ["x", "", "/x", "ns/"] {
+            let whole = format!("/calico/resources/v3/projectcalico.org/networksets/{key}");
+            let reason = id(&kinds::NETWORK_SET, &whole).unwrap_err();
+            assert!(reason.contains(&whole), "{reason}");
+        }
+        let kind = kinds::IP_POOL;
+        let prefix = kind.etcd_prefix.as_deref().unwrap();
+        let bad = [prefix.as_bytes(), b"\xff"].concat();
+        let (_, reason) = object_id(&kind, prefix, &bad).unwrap_err();
+        assert!(reason.contains("UTF-8"), "{reason}");
+    }
+
+    #[test]
+    fn only_json_is_let_through() {
+        let ok = |value: &[u8]| body(&kinds::IP_POOL, value.to_vec());
+        assert_eq!(ok(b"{\"a\":1}").unwrap(), &b"{\"a\":1}"[..]);
+        for bad in [&b""[..], b"{", b"{} {}", b"nope", b"{\"a\":01}"] {
+            assert!(ok(bad).is_err(), "{bad:?}");
+        }
+        let deep = "[".repeat(100_000);
+        assert!(ok(deep.as_bytes()).is_err());
+        assert_eq!(body(&kinds::BLOCK_AFFINITY, Vec::new()).unwrap(), &b"{}"[..]);
+    }
+
+    #[test]
+    fn invalid_utf8_is_repaired_byte_by_byte() {
+        let body = body(&kinds::IP_POOL, b"{\"a\":\"x\xe2\x82y\xff\"}".to_vec()).unwrap();
+        assert_eq!(body, "{\"a\":\"x\u{fffd}\u{fffd}y\u{fffd}\"}".as_bytes());
+    }
+}

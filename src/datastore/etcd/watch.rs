@@ -1,0 +1,316 @@
+//! Watches: the changes below a prefix from a revision on.
+//!
+//! ```text
+//!  open on an endpoint ──► created ──► batches: events, progress ──► ended | cancelled | lost
+//!                             │
+//!                             └─► other cluster, or a cluster that is behind the position: relist
+//! ```
+//!
+//! [`Position`] is the state machine (no I/O): what a response says, and where to continue from. Responses come in
+//! fragments, so that a revision that changes very many keys needs no huge message; the position passes a revision only
+//! after its last fragment. Progress notifications move it while the kind is quiet, so that compaction does not overtake it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use etcd_client::proto::{PbEvent, PbWatchResponse};
+use etcd_client::{GetOptions, WatchOptions, WatchRequestSender, WatchResponseStream};
+use futures_util::stream::{self, Stream};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+use super::super::{Error, Event, Kind, WatchBatch};
+use super::endpoints::Connection;
+use super::failure::Failure;
+use super::object::{object, object_id, revision_text};
+use super::{MAX_MESSAGE_BYTES, Shared};
+use crate::model::{AsOf, Revision};
+
+/// How often a quiet watch asks how far it is. Costs a few bytes per kind; bounds how old the `as_of` of a quiet kind is.
+const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// `mvccpb.Event.EventType` of a deletion; everything else is a put.
+const EVENT_DELETE: i32 = 1;
+
+/// The batches of a watch. Ends without an error when etcd closes it in an orderly way.
+pub(super) fn batches(
+    shared: Arc<Shared>,
+    kind: Kind,
+    prefix: String,
+    from: Revision,
+) -> impl Stream<Item = Result<WatchBatch, Error>> {
+    let watch = Watch { shared, position: Position { kind, prefix, delivered: 0 }, from, open: None };
+    stream::unfold(Some(watch), |watch| async move {
+        let mut watch = watch?;
+        match watch.next().await {
+            Ok(Some(batch)) => Some((Ok(batch), Some(watch))),
+            Ok(None) => None,
+            Err(failure) => {
+                let position = &watch.position;
+                let url = watch.open.as_ref().map_or_else(|| watch.shared.endpoints.urls(), |open| open.connection.url.to_string());
+                let doing = format!("watch {} below {} in etcd at {url}", position.kind, position.prefix);
+                let at = if position.delivered > 0 { revision_text(position.delivered) } else { watch.from.clone() };
+                Some((Err(failure.into_error(doing, &at)), None))
+            }
+        }
+    })
+}
+
+struct Watch {
+    shared: Arc<Shared>,
+    position: Position,
+    from: Revision,
+    open: Option<Open>,
+}
+
+struct Open {
+    connection: Connection,
+    requests: WatchRequestSender,
+    responses: WatchResponseStream,
+    ask_progress: Option<Interval>,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Result<Option<WatchBatch>, Failure> {
+        if self.open.is_none() {
+            self.position.delivered = self.from.parse().map_err(|_| {
+                Failure::PositionGone(format!("{:?} is no revision of etcd", self.from))
+            })?;
+            self.open = Some(self.open().await?);
+        }
+        let open = self.open.as_mut().expect("was just opened");
+        loop {
+            let tick = async {
+                match &mut open.ask_progress {
+                    Some(interval) => interval.tick().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = tick => {
+                    // A full or closed request queue shows in the responses, which is where it is handled.
+                    let _ = open.requests.request_progress().await;
+                }
+                message = open.responses.message() => match message {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(response)) => match self.position.advance(response.0) {
+                        Ok(Some(batch)) => return Ok(Some(batch)),
+                        Ok(None) => {}
+                        Err(failure) => {
+                            if matches!(failure, Failure::Endpoint(_)) {
+                                self.shared.endpoints.failed(&open.connection);
+                            }
+                            return Err(failure);
+                        }
+                    },
+                    Err(error) => {
+                        let failure = Failure::of(&error);
+                        self.shared.endpoints.failed(&open.connection);
+                        return Err(failure);
+                    }
+                },
+            }
+        }
+    }
+
+    async fn open(&self) -> Result<Open, Failure> {
+        let start = self.position.delivered.saturating_add(1);
+        let opened = |connection: Connection| {
+            let prefix = self.position.prefix.clone();
+            async move {
+                let options = WatchOptions::new()
+                    .with_prefix()
+                    .with_start_revision(start)
+                    .with_prev_key()
+                    .with_progress_notify()
+                    .with_fragment();
+                let mut client = connection.client.watch_client().max_decoding_message_size(MAX_MESSAGE_BYTES);
+                let stream = client.watch(prefix, Some(options)).await.map_err(|error| Failure::of(&error))?;
+                let (requests, mut responses) = stream.split();
+                let Some(created) = responses.message().await.map_err(|error| Failure::of(&error))? else {
+                    return Err(Failure::Endpoint("etcd closed the watch at once; it may be shutting down".to_owned()));
+                };
+                if created.canceled() {
+                    return Err(Failure::of_cancel(created.compact_revision(), created.cancel_reason()));
+                }
+                let safe = connection.progress_is_safe().await;
+                let ask_progress = safe.then(|| {
+                    let mut interval = interval(PROGRESS_INTERVAL);
+                    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                    interval
+                });
+                let header = created.0.header.unwrap_or_default();
+                Ok((Open { connection, requests, responses, ask_progress }, header))
+            }
+        };
+        let (open, header) = self.shared.endpoints.request(opened).await?;
+        if self.shared.cluster_of(&self.position.prefix).is_some_and(|listed| listed != header.cluster_id) {
+            return Err(Failure::PositionGone("another etcd cluster answers than the one that was listed".to_owned()));
+        }
+        if header.revision < self.position.delivered {
+            self.check_future(&open.connection).await?;
+        }
+        Ok(open)
+    }
+
+    /// The member is behind our position. Either it lags, which mends itself, or the cluster was restored from a backup,
+    /// and the watch would be silent until history repeats: a read through the quorum tells.
+    async fn check_future(&self, connection: &Connection) -> Result<(), Failure> {
+        let options = GetOptions::new().with_prefix().with_count_only();
+        let mut client = connection.client.kv_client();
+        let response = client
+            .get(self.position.prefix.as_str(), Some(options))
+            .await
+            .map_err(|error| Failure::of(&error))?;
+        let newest = response.header().map_or(0, etcd_client::ResponseHeader::revision);
+        if newest < self.position.delivered {
+            return Err(Failure::PositionGone(format!("etcd is only at revision {newest}: it was restored or replaced")));
+        }
+        Ok(())
+    }
+}
+
+/// How far a watch is, and what a response means for it.
+struct Position {
+    kind: Kind,
+    prefix: String,
+    /// Everything up to this revision has been delivered.
+    delivered: i64,
+}
+
+impl Position {
+    /// Reads a response. `None`: nothing to hand on.
+    fn advance(&mut self, response: PbWatchResponse) -> Result<Option<WatchBatch>, Failure> {
+        if response.canceled {
+            return Err(Failure::of_cancel(response.compact_revision, &response.cancel_reason));
+        }
+        if response.created {
+            return Ok(None);
+        }
+        let Some(last) = response.events.last().and_then(|event| event.kv.as_ref()).map(|kv| kv.mod_revision) else {
+            let header = response.header.unwrap_or_default();
+            self.delivered = self.delivered.max(header.revision);
+            let as_of = AsOf { revision: revision_text(header.revision), at: SystemTime::now() };
+            return Ok(Some(WatchBatch {
+                events: Vec::new(),
+                revision: revision_text(self.delivered),
+                as_of: Some(as_of),
+            }));
+        };
+        // More of this revision may be in the next fragment.
+        let complete = if response.fragment { last - 1 } else { last };
+        self.delivered = self.delivered.max(complete);
+        let events = response.events.into_iter().filter_map(|event| self.event(event)).collect();
+        Ok(Some(WatchBatch { events, revision: revision_text(self.delivered), as_of: None }))
+    }
+
+    fn event(&self, event: PbEvent) -> Option<Event> {
+        let kv = event.kv?;
+        if event.r#type != EVENT_DELETE {
+            return Some(match object(&self.kind, &self.prefix, &kv.key, kv.value, kv.mod_revision) {
+                Ok(object) => Event::Put(object),
+                Err((id, reason)) => Event::Malformed { id, reason },
+            });
+        }
+        let id = match object_id(&self.kind, &self.prefix, &kv.key) {
+            Ok(id) | Err((id, _)) => id,
+        };
+        let last = event
+            .prev_kv
+            .and_then(|last| object(&self.kind, &self.prefix, &last.key, last.value, last.mod_revision).ok());
+        Some(Event::Delete { id, last })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use etcd_client::proto::{PbKeyValue, PbResponseHeader};
+
+    use super::*;
+    use crate::syncer::kinds;
+
+    fn position(delivered: i64) -> Position {
+        let kind = kinds::IP_POOL;
+        let prefix = kind.etcd_prefix.clone().unwrap().into_owned();
+        Position { kind, prefix, delivered }
+    }
+
+    fn event(kind: i32, name: &str, value: &str, revision: i64, before: Option<&str>) -> PbEvent {
+        let key = format!("/calico/resources/v3/projectcalico.org/ippools/{name}").into_bytes();
+        let kv = |value: &str, mod_revision| PbKeyValue {
+            key: key.clone(),
+            value: value.as_bytes().to_vec(),
+            mod_revision,
+            ..PbKeyValue::default()
+        };
+        PbEvent { r#type: kind, kv: Some(kv(value, revision)), prev_kv: before.map(|value| kv(value, revision - 1)) }
+    }
+
+    fn response(events: Vec<PbEvent>, revision: i64, fragment: bool) -> PbWatchResponse {
+        let header = Some(PbResponseHeader { revision, ..PbResponseHeader::default() });
+        PbWatchResponse { header, events, fragment, ..PbWatchResponse::default() }
+    }
+
+    #[test]
+    fn the_position_follows_the_events_and_not_the_header() {
+        let mut position = position(5);
+        let batch = position.advance(response(vec![event(0, "a", "{}", 7, None)], 900, false)).unwrap().unwrap();
+        assert_eq!((&*batch.revision, batch.as_of), ("7", None));
+        let progress = position.advance(response(vec![], 900, false)).unwrap().unwrap();
+        assert_eq!((&*progress.revision, progress.events.len()), ("900", 0));
+        assert_eq!(&*progress.as_of.unwrap().revision, "900");
+    }
+
+    #[test]
+    fn the_position_passes_a_revision_after_its_last_fragment() {
+        let mut position = position(5);
+        let first = position.advance(response(vec![event(0, "a", "{}", 8, None)], 8, true)).unwrap().unwrap();
+        assert_eq!(&*first.revision, "7");
+        let last = position.advance(response(vec![event(0, "b", "{}", 8, None)], 8, false)).unwrap().unwrap();
+        assert_eq!(&*last.revision, "8");
+    }
+
+    #[test]
+    fn events_keep_their_order_and_a_bad_value_is_one_event() {
+        let mut position = position(5);
+        let events = vec![
+            event(0, "a", "{\"x\":1}", 6, None),
+            event(0, "b", "junk", 7, None),
+            event(1, "c", "", 8, Some("{\"y\":2}")),
+            event(1, "d", "", 9, Some("junk")),
+            event(1, "e", "", 10, None),
+        ];
+        let batch = position.advance(response(events, 10, false)).unwrap().unwrap();
+        let texts: Vec<String> = batch
+            .events
+            .iter()
+            .map(|event| match event {
+                Event::Put(object) => format!("put {} {} {:?}", object.id, object.revision, object.body),
+                Event::Malformed { id, .. } => format!("malformed {id}"),
+                Event::Delete { id, last } => {
+                    format!("delete {id} {:?}", last.as_ref().map(|last| (&*last.revision, &last.body)))
+                }
+            })
+            .collect();
+        assert_eq!(
+            texts,
+            [
+                "put a 6 b\"{\\\"x\\\":1}\"",
+                "malformed b",
+                "delete c Some((\"7\", b\"{\\\"y\\\":2}\"))",
+                "delete d None",
+                "delete e None"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_cancelled_watch_says_why() {
+        let cancelled = |compact_revision, cancel_reason: &str| PbWatchResponse {
+            canceled: true,
+            compact_revision,
+            cancel_reason: cancel_reason.to_owned(),
+            ..PbWatchResponse::default()
+        };
+        assert!(matches!(position(5).advance(cancelled(9, "")), Err(Failure::PositionGone(_))));
+        assert!(matches!(position(5).advance(cancelled(0, "etcdserver: no leader")), Err(Failure::Endpoint(_))));
+    }
+}

@@ -1,0 +1,78 @@
+//! Key paths: where each datum lives on the wire.
+//!
+//! Names from objects are inserted as Calico does: some escaped, so that they stay one path element, others verbatim.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use ipnet::IpNet;
+
+use super::Key;
+use crate::datastore::{Kind, ObjectId};
+
+/// Makes one path element of any text.
+#[must_use]
+pub fn escape(text: &str) -> Cow<'_, str> {
+    if text.contains(['%', '/']) {
+        Cow::Owned(text.replace('%', "%25").replace('/', "%2f"))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// A network as path element: `10.0.0.0-8`, masked.
+#[must_use]
+pub fn net_element(net: &IpNet) -> String {
+    format!("{}-{}", net.network(), net.prefix_len())
+}
+
+/// A policy of any kind; global kinds have an empty namespace.
+#[must_use]
+pub fn policy(kind: &str, id: &ObjectId) -> Key {
+    format!("/calico/v1/policy/{kind}/{}/{}", id.namespace, id.name).into()
+}
+
+/// A tier.
+#[must_use]
+pub fn tier(name: &str) -> Key {
+    format!("/calico/v1/policy/tier/{name}/metadata").into()
+}
+
+/// The plural under which a kind's whole objects are on the wire: mostly its own.
+#[must_use]
+pub fn wire_plural(kind: &Kind) -> &str {
+    match (&*kind.group, &*kind.plural) {
+        ("", "services") => "kubernetesservice",
+        ("discovery.k8s.io", "endpointslices") => "kubernetesendpointslices",
+        (_, plural) => plural,
+    }
+}
+
+/// A whole object of the kind with this plural; no namespace for cluster-scoped ones.
+#[must_use]
+pub fn resource(plural: &str, id: &ObjectId) -> Key {
+    let mut path = String::with_capacity(48 + plural.len() + id.namespace.len() + id.name.len());
+    let _ = write!(path, "/calico/resources/v3/projectcalico.org/{plural}/");
+    if !id.namespace.is_empty() {
+        let _ = write!(path, "{}/", id.namespace);
+    }
+    path.push_str(&id.name);
+    path.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn escapes_what_would_split_a_path() {
+        assert_eq!(escape("a/b%c"), "a%2fb%25c");
+        assert_eq!(escape("plain.name-1"), "plain.name-1");
+    }
+
+    #[test]
+    fn global_policies_have_a_double_slash() {
+        let id = ObjectId { namespace: "".into(), name: "default.x".into() };
+        assert_eq!(policy("GlobalNetworkPolicy", &id).as_str(), "/calico/v1/policy/GlobalNetworkPolicy//default.x");
+    }
+}

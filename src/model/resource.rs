@@ -1,0 +1,314 @@
+//! Whole objects: Calico v3 resources, Services and EndpointSlices, as agents receive them.
+//!
+//! [`Resource::decode`] reads what a datastore holds, in its dialect, and brings the metadata into the form that Calico's
+//! own clients see. [`Resource::into_value`] takes the resource version out (it travels beside the value) and prints it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::schema::{self, Case, Fields, Node, SchemaError, Struct};
+use super::timestamp::Timestamp;
+use super::{Revision, Value, no_revision};
+use crate::datastore::{Dialect, Kind, Object};
+use crate::validate::{Invalid, Validate, invalid, resource as rules};
+
+/// Where `crd.projectcalico.org/v1` objects keep the metadata of the v3 resource that they stand for.
+pub const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
+/// `apiVersion` of Calico's v3 resources.
+pub const V3_API_VERSION: &str = "projectcalico.org/v3";
+
+const CRD_API_VERSION: &str = "crd.projectcalico.org/v1";
+
+/// An object cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResourceError {
+    /// We do not carry this kind whole.
+    #[error("kind {0} has no declaration")]
+    UnknownKind(String),
+    /// A field does not fit.
+    #[error(transparent)]
+    Schema(#[from] SchemaError),
+    /// The metadata annotation does not fit.
+    #[error("metadata.annotations[{METADATA_ANNOTATION:?}]: {0}")]
+    Annotation(SchemaError),
+    /// A UID that has to be rewritten is none.
+    #[error("{field}: {uid:?} is not a UUID")]
+    Uid {
+        /// Which one.
+        field: &'static str,
+        /// What is there.
+        uid: String,
+    },
+}
+
+/// A whole object of a kind.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resource {
+    kind: &'static str,
+    /// The object. `metadata.resourceVersion` is part of it until [`Self::into_value`].
+    pub root: Fields,
+}
+
+/// The kinds that are carried whole: name, declaration, whether the object names its kind.
+const KINDS: [(&str, &str, bool); 11] = [
+    ("BGPConfiguration", "v3.BGPConfiguration", true),
+    ("BGPFilter", "v3.BGPFilter", true),
+    ("BGPPeer", "v3.BGPPeer", true),
+    ("CalicoNodeStatus", "v3.CalicoNodeStatus", true),
+    ("ClusterInformation", "v3.ClusterInformation", true),
+    ("EndpointSlice", "v1.EndpointSlice", false),
+    ("FelixConfiguration", "v3.FelixConfiguration", true),
+    ("LiveMigration", "internalapi.LiveMigration", true),
+    ("Node", "internalapi.Node", true),
+    ("Profile", "v3.Profile", true),
+    ("Service", "v1.Service", false),
+];
+
+fn declaration(kind: &str) -> Option<(&'static str, &'static Struct, bool)> {
+    let (name, declaration, named) = KINDS.into_iter().find(|(name, ..)| *name == kind)?;
+    Some((name, schema::find(declaration)?, named))
+}
+
+/// Whether a kind is carried whole, so that [`Resource::decode`] knows it.
+#[must_use]
+pub fn is_known(kind: &Kind) -> bool {
+    declaration(&kind.name).is_some()
+}
+
+impl Resource {
+    /// Reads an object of the kind with this name.
+    ///
+    /// # Errors
+    /// When the kind has no declaration, a field does not fit it, or the metadata cannot be converted.
+    pub fn decode(kind: &str, object: &Object) -> Result<Self, ResourceError> {
+        let case = if object.dialect == Dialect::Etcd { Case::Folded } else { Case::Exact };
+        let mut resource = Self::decode_json(kind, &object.body, case)?;
+        if object.dialect == Dialect::CrdV1
+            && let Some(metadata) = resource.metadata_mut()
+        {
+            convert_crd_metadata(metadata)?;
+        }
+        Ok(resource)
+    }
+
+    /// Reads a v3 resource or Kubernetes object whose metadata needs no conversion.
+    ///
+    /// # Errors
+    /// When the kind has no declaration or a field does not fit it.
+    pub fn decode_json(kind: &str, json: &[u8], case: Case) -> Result<Self, ResourceError> {
+        let (kind, schema, _) = declaration(kind).ok_or_else(|| ResourceError::UnknownKind(kind.to_owned()))?;
+        Ok(Self { kind, root: schema::decode(schema, json, case)? })
+    }
+
+    /// The kind's name.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// The object's metadata.
+    #[must_use]
+    pub fn metadata(&self) -> Option<&Fields> {
+        self.root.get("metadata").and_then(Node::as_struct)
+    }
+
+    /// The object's metadata, to change it.
+    pub fn metadata_mut(&mut self) -> Option<&mut Fields> {
+        match self.root.get_mut("metadata") {
+            Some(Node::Struct(fields)) => Some(fields),
+            _ => None,
+        }
+    }
+
+    /// The value that agents receive, to be validated, and its `metadata.resourceVersion`.
+    #[must_use]
+    pub fn into_value(mut self) -> (Value, Revision) {
+        let mut version = no_revision();
+        if let Some(Node::Text(text)) = self.metadata_mut().and_then(|metadata| metadata.get_mut("resourceVersion"))
+            && !text.is_empty()
+        {
+            version = Arc::from(std::mem::take(text));
+        }
+        let named = declaration(self.kind).is_some_and(|(_, _, named)| named);
+        for (field, text) in [("kind", self.kind), ("apiVersion", V3_API_VERSION)] {
+            if let Some(node) = self.root.get_mut(field) {
+                *node = Node::Text(if named { text.to_owned() } else { String::new() });
+            }
+        }
+        let mut json = Vec::with_capacity(512);
+        self.root.write(&mut json);
+        let json = Bytes::from(json);
+        (Value::checked(json.clone(), Arc::new(Printed { kind: self.kind, json })), version)
+    }
+}
+
+/// What validation looks at: the object as agents would receive it.
+#[derive(Debug)]
+struct Printed {
+    kind: &'static str,
+    json: Bytes,
+}
+
+impl Validate for Printed {
+    fn validate(&self) -> Result<(), Invalid> {
+        // Read again instead of keeping trees: most objects are validated once and kept long.
+        let tree = serde_json::from_slice(&self.json).map_err(|error| invalid(self.kind, &error.to_string(), "JSON"))?;
+        rules::check(self.kind, &tree)
+    }
+}
+
+/// Turns the metadata of a `crd.projectcalico.org/v1` object into that of the v3 resource it stands for: the UID is
+/// rewritten, and what [`METADATA_ANNOTATION`] holds replaces the rest, with labels and annotations laid over each other.
+///
+/// # Errors
+/// When the UID is no UUID, or the annotation cannot be read.
+pub fn convert_crd_metadata(metadata: &mut Fields) -> Result<(), ResourceError> {
+    rewrite_uid(metadata, "metadata.uid")?;
+    let Some(Node::Map(annotations)) = metadata.get_mut("annotations") else { return Ok(()) };
+    let Some(Node::Text(stored)) = annotations.remove(METADATA_ANNOTATION) else { return Ok(()) };
+    let mut stored =
+        schema::decode(metadata.schema, stored.as_bytes(), Case::Folded).map_err(ResourceError::Annotation)?;
+    for field in ["name", "namespace", "resourceVersion", "uid"] {
+        copy(metadata, &mut stored, field);
+    }
+    if stored.get("creationTimestamp") == Some(&Node::Time(Timestamp::ZERO)) {
+        copy(metadata, &mut stored, "creationTimestamp");
+    }
+    for field in ["labels", "annotations"] {
+        overlay(metadata, &mut stored, field);
+    }
+    if let Some(Node::List(owners)) = stored.get_mut("ownerReferences") {
+        for owner in owners {
+            convert_owner(owner)?;
+        }
+    }
+    *metadata = stored;
+    Ok(())
+}
+
+fn copy(from: &mut Fields, to: &mut Fields, field: &str) {
+    if let (Some(from), Some(to)) = (from.get_mut(field), to.get_mut(field)) {
+        *to = std::mem::replace(from, Node::Nil);
+    }
+}
+
+/// What `over` has in the map field wins over what `under` has.
+fn overlay(under: &mut Fields, over: &mut Fields, field: &str) {
+    let (Some(under), Some(over)) = (under.get_mut(field), over.get_mut(field)) else { return };
+    let take = |node: &mut Node| match std::mem::replace(node, Node::Nil) {
+        Node::Map(map) => map,
+        _ => BTreeMap::new(),
+    };
+    let mut merged = take(under);
+    merged.extend(take(over));
+    *over = Node::Map(merged);
+}
+
+fn convert_owner(owner: &mut Node) -> Result<(), ResourceError> {
+    let Node::Struct(owner) = owner else { return Ok(()) };
+    if matches!(owner.text("apiVersion"), CRD_API_VERSION | V3_API_VERSION) {
+        if let Some(version) = owner.get_mut("apiVersion") {
+            *version = Node::Text(V3_API_VERSION.to_owned());
+        }
+        rewrite_uid(owner, "metadata.ownerReferences[].uid")?;
+    }
+    Ok(())
+}
+
+fn rewrite_uid(fields: &mut Fields, name: &'static str) -> Result<(), ResourceError> {
+    match fields.get_mut("uid") {
+        Some(Node::Text(uid)) if !uid.is_empty() => {
+            *uid = reverse_uid(uid).ok_or_else(|| ResourceError::Uid { field: name, uid: uid.clone() })?;
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The UID under which Calico shows an object that has another one in the datastore: the bits of every byte in reverse
+/// order, except in the two bytes that hold UUID version and variant. Applied twice it gives the first one back.
+#[must_use]
+pub fn reverse_uid(uid: &str) -> Option<String> {
+    let mut bytes = parse_uuid(uid)?;
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        if !matches!(index, 6 | 8) {
+            *byte = byte.reverse_bits();
+        }
+    }
+    let number = u128::from_be_bytes(bytes);
+    Some(format!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        number >> 96,
+        (number >> 80) & 0xffff,
+        (number >> 64) & 0xffff,
+        (number >> 48) & 0xffff,
+        number & 0xffff_ffff_ffff
+    ))
+}
+
+/// A UUID in one of its spellings: with dashes, without, in braces, as URN.
+fn parse_uuid(text: &str) -> Option<[u8; 16]> {
+    let text = match text.get(..9) {
+        Some(urn) if urn.eq_ignore_ascii_case("urn:uuid:") => &text[9..],
+        _ => text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or(text),
+    };
+    let digits = match text.len() {
+        36 => {
+            let dashes = [8, 13, 18, 23];
+            if dashes.iter().any(|&at| text.as_bytes()[at] != b'-') {
+                return None;
+            }
+            text.bytes().enumerate().filter(|(at, _)| !dashes.contains(at)).map(|(_, byte)| byte).collect()
+        }
+        32 => text.as_bytes().to_vec(),
+        _ => return None,
+    };
+    let digits =
+        std::str::from_utf8(&digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()))?;
+    u128::from_str_radix(digits, 16).ok().map(u128::to_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn uids_are_reversed() {
+        assert_eq!(
+            reverse_uid("30f1c7c2-9f5b-4a38-8a5f-1f2e3d4c5b6a").as_deref(),
+            Some("0c8fe343-f9da-4a1c-8afa-f874bc32da56")
+        );
+        assert_eq!(
+            reverse_uid("30F1C7C29F5B4A388A5F1F2E3D4C5B6A"),
+            reverse_uid("{30f1c7c2-9f5b-4a38-8a5f-1f2e3d4c5b6a}")
+        );
+        for bad in ["", "not-a-uuid", "30f1c7c2-9f5b-4a38-8a5f-1f2e3d4c5b6", "+0f1c7c29f5b4a388a5f1f2e3d4c5b6a"] {
+            assert_eq!(reverse_uid(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_service_has_no_kind_and_loses_its_resource_version() {
+        let json = br#"{"kind":"Service","apiVersion":"v1","metadata":{"name":"s","resourceVersion":"7"},"spec":{}}"#;
+        let (value, version) = Resource::decode_json("Service", json, Case::Exact).unwrap().into_value();
+        assert_eq!(value.bytes, r#"{"metadata":{"name":"s"},"spec":{},"status":{"loadBalancer":{}}}"#);
+        assert_eq!(&*version, "7");
+    }
+
+    proptest! {
+        #[test]
+        fn reversing_twice_is_nothing(bytes in any::<u128>()) {
+            let uid = reverse_uid(&format!("{bytes:032x}")).unwrap();
+            prop_assert_eq!(reverse_uid(&reverse_uid(&uid).unwrap()).unwrap(), uid);
+        }
+
+        #[test]
+        fn no_text_panics(text in "[0-9a-f{}urn:é-]{0,40}") {
+            let _ = reverse_uid(&text);
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The task behind a client: connects, feeds a session, passes events on, comes back when the connection is lost.
+//!
+//! Everything that decides is elsewhere ([`super::session`], [`super::tracker`], [`super::rotation`]); this owns stream, clock and
+//! channels.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::connector::Connector;
+use super::rotation::{Attempt, Rotation};
+use super::session::calico::CalicoSession;
+use super::session::native::NativeSession;
+use super::session::{Incoming, Session};
+use super::tracker::{Output, Tracker};
+use super::{ClientBuilder, Error, Identity, Protocol, ServerInfo, SyncEvent, Timeouts};
+use crate::syncproto::native::KeyError;
+
+/// How often the server is told what was applied, while it changes.
+const ACK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Room for one read. A chunk of a compressed snapshot fits.
+const READ_BYTES: usize = 64 << 10;
+
+/// How long a good-mannered close may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What a server that closes before its hello means by it, most likely.
+const CLOSED_EARLY: &str =
+    " before its hello: it may not speak this protocol, want TLS, or refuse this syncer; its log says why";
+
+/// Where a consumer stands, on which connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Applied {
+    connection: u64,
+    seq: u64,
+}
+
+/// What goes to the consumer: an event, and where it stands once it has applied it.
+#[derive(Debug)]
+pub(super) struct Item {
+    pub(super) event: Option<SyncEvent>,
+    pub(super) applied: Option<Applied>,
+}
+
+/// See the module.
+pub(super) struct Driver<C> {
+    connector: C,
+    identity: Identity,
+    protocol: Protocol,
+    timeouts: Timeouts,
+    max_attempts: Option<u32>,
+    events: mpsc::Sender<Item>,
+    applied: watch::Receiver<Applied>,
+    errors: mpsc::Receiver<KeyError>,
+    cancel: CancellationToken,
+    tracker: Tracker,
+    rotation: Rotation,
+    connection: u64,
+}
+
+/// A connection's own state.
+struct Connection<S> {
+    stream: S,
+    session: Box<dyn Session>,
+    address: String,
+    /// When the server took the client.
+    since: Option<Instant>,
+    /// What the server was last told.
+    acknowledged: u64,
+}
+
+impl<C: Connector> Driver<C> {
+    pub(super) fn new(
+        connector: C,
+        builder: ClientBuilder,
+        events: mpsc::Sender<Item>,
+        applied: watch::Receiver<Applied>,
+        errors: mpsc::Receiver<KeyError>,
+        cancel: CancellationToken,
+    ) -> Self {
+        let seed = builder.seed.unwrap_or_else(rand::random);
+        Self {
+            connector,
+            identity: builder.identity,
+            protocol: builder.protocol,
+            timeouts: builder.timeouts,
+            max_attempts: builder.max_attempts,
+            events,
+            applied,
+            errors,
+            cancel,
+            tracker: Tracker::new(),
+            rotation: Rotation::new(builder.addresses, seed),
+            connection: 0,
+        }
+    }
+
+    /// Runs until cancelled, until the consumer is gone, or until it gives up.
+    pub(super) async fn run(mut self) {
+        let mut attempt = self.rotation.on_start();
+        loop {
+            let Attempt { address, pause } = attempt;
+            let cancel = self.cancel.clone();
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                () = tokio::time::sleep(pause) => {}
+            }
+            let (reason, held) = tokio::select! {
+                () = cancel.cancelled() => return,
+                connected = self.connect(&address) => match connected {
+                    Err(error) => (error, None),
+                    Ok(stream) => self.serve(stream, &address).await,
+                },
+            };
+            if reason == Error::Stopped {
+                return;
+            }
+            attempt = match (held, &reason) {
+                (Some(held), Error::Goodbye { alternatives, .. }) => self.rotation.on_lost(held, alternatives.clone()),
+                (None, Error::Refused { alternatives, .. }) => {
+                    self.rotation.on_lost(Duration::ZERO, alternatives.clone())
+                }
+                (Some(held), _) => self.rotation.on_lost(held, Vec::new()),
+                (None, _) => self.rotation.on_failed(),
+            };
+            let give_up = self.max_attempts.is_some_and(|max| self.rotation.failures() >= max);
+            let retry_in = (!give_up).then_some(attempt.pause);
+            tracing::debug!(%address, %reason, ?retry_in, "not connected");
+            let event = SyncEvent::Disconnected { address, reason, retry_in };
+            if self.emit(event, None).await.is_err() || give_up {
+                return;
+            }
+            if held.is_some() {
+                let outputs = self.tracker.on_disconnected();
+                if self.emit_all(outputs, None).await.is_err() {
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn connect(&self, address: &str) -> Result<C::Stream, Error> {
+        match timeout(self.timeouts.connect, self.connector.connect(address)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(Error::Connect { reason: error.to_string() }),
+            Err(_) => Err(Error::Timeout { doing: "connect", after: self.timeouts.connect }),
+        }
+    }
+
+    /// Serves a connection to its end. Returns why it ended, and how long it held after the server's hello.
+    async fn serve(&mut self, stream: C::Stream, address: &str) -> (Error, Option<Duration>) {
+        self.connection += 1;
+        let conn_id = rand::random();
+        let session: Box<dyn Session> = match &self.protocol {
+            Protocol::Native { compressions } => {
+                Box::new(NativeSession::new(self.identity.clone(), compressions.clone(), conn_id))
+            }
+            Protocol::Calico { compression } => {
+                Box::new(CalicoSession::new(self.identity.clone(), *compression, conn_id))
+            }
+        };
+        let mut connection = Connection { stream, session, address: address.to_owned(), since: None, acknowledged: 0 };
+        let Err(reason) = self.converse(&mut connection).await;
+        if reason == Error::Stopped {
+            let mut out = BytesMut::new();
+            connection.session.goodbye("client stops", &mut out);
+            // Whether the goodbye arrives changes nothing: the close behind it says the same.
+            let _ = timeout(CLOSE_TIMEOUT, async {
+                connection.stream.write_all(&out).await?;
+                connection.stream.shutdown().await
+            })
+            .await;
+        }
+        (reason, connection.since.map(|since| since.elapsed()))
+    }
+
+    async fn converse(&mut self, connection: &mut Connection<C::Stream>) -> Result<std::convert::Infallible, Error> {
+        let (mut input, mut out) = (BytesMut::with_capacity(READ_BYTES), BytesMut::new());
+        connection.session.start(&mut out);
+        self.send(&mut connection.stream, &mut out).await?;
+        let cancel = self.cancel.clone();
+        let mut acks = tokio::time::interval(ACK_INTERVAL);
+        acks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut deadline = Instant::now() + self.timeouts.read;
+        loop {
+            input.reserve(READ_BYTES);
+            let read = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return Err(Error::Stopped),
+                // Before the read, which may be ready always; the tick is so once a second.
+                _ = acks.tick() => {
+                    self.acknowledge(connection, &mut out);
+                    self.send(&mut connection.stream, &mut out).await?;
+                    continue;
+                }
+                read = timeout_at(deadline, connection.stream.read_buf(&mut input)) => read,
+            };
+            match read {
+                Err(_) => return Err(Error::Timeout { doing: "read from server", after: self.timeouts.read }),
+                Ok(Err(error)) => return Err(Error::Io { doing: "read from server", reason: error.to_string() }),
+                Ok(Ok(0)) => {
+                    let hint = if connection.since.is_none() { CLOSED_EARLY } else { "" };
+                    return Err(Error::Closed { hint });
+                }
+                Ok(Ok(_)) => {}
+            }
+            while let Some(incoming) = connection.session.on_input(&mut input, &mut out)? {
+                self.send(&mut connection.stream, &mut out).await?;
+                self.on_incoming(incoming, connection).await?;
+                // Counted from here: the time that a slow consumer takes is not the server's.
+                deadline = Instant::now() + self.timeouts.read;
+            }
+            self.send(&mut connection.stream, &mut out).await?;
+        }
+    }
+
+    async fn on_incoming(&mut self, incoming: Incoming, connection: &mut Connection<C::Stream>) -> Result<(), Error> {
+        match incoming {
+            Incoming::Hello(server) => self.on_hello(server, connection).await,
+            Incoming::Updates(mut updates, seq) => {
+                if !self.identity.prefixes.is_empty() {
+                    let prefixes = &self.identity.prefixes;
+                    updates.retain(|update| prefixes.iter().any(|prefix| update.key.starts_with(prefix.as_str())));
+                }
+                let applied = seq.map(|seq| Applied { connection: self.connection, seq });
+                let outputs = self.tracker.on_updates(updates);
+                self.emit_all(outputs, applied).await
+            }
+            Incoming::Status(status) => {
+                let outputs = self.tracker.on_status(status);
+                self.emit_all(outputs, None).await
+            }
+            Incoming::Progress { as_of, seq } => {
+                let applied = seq.map(|seq| Applied { connection: self.connection, seq });
+                match as_of {
+                    Some(as_of) => self.emit(SyncEvent::Progress(as_of), applied).await,
+                    None => self.emit_all(Vec::new(), applied).await,
+                }
+            }
+            Incoming::Goodbye(goodbye) => {
+                Err(Error::Goodbye { reason: goodbye.reason, alternatives: goodbye.alternatives })
+            }
+        }
+    }
+
+    async fn on_hello(&mut self, server: ServerInfo, connection: &mut Connection<C::Stream>) -> Result<(), Error> {
+        connection.since = Some(Instant::now());
+        self.emit(SyncEvent::Connected { address: connection.address.clone(), server }, None).await?;
+        let outputs = self.tracker.on_connected();
+        self.emit_all(outputs, None).await
+    }
+
+    /// Appends an acknowledgement if there is something to say.
+    fn acknowledge(&mut self, connection: &mut Connection<C::Stream>, out: &mut BytesMut) {
+        if connection.since.is_none() {
+            return;
+        }
+        let applied = *self.applied.borrow_and_update();
+        let seq = if applied.connection == self.connection { applied.seq } else { 0 };
+        let errors: Vec<KeyError> = std::iter::from_fn(|| self.errors.try_recv().ok()).collect();
+        if seq > connection.acknowledged || !errors.is_empty() {
+            connection.session.acknowledge(seq, errors, out);
+            connection.acknowledged = seq;
+        }
+    }
+
+    /// Sends and clears `out`.
+    async fn send(&self, stream: &mut (impl AsyncWrite + Unpin), out: &mut BytesMut) -> Result<(), Error> {
+        if out.is_empty() {
+            return Ok(());
+        }
+        let write = async {
+            stream.write_all(out).await?;
+            stream.flush().await
+        };
+        match timeout(self.timeouts.write, write).await {
+            Ok(Ok(())) => {
+                out.clear();
+                Ok(())
+            }
+            Ok(Err(error)) => Err(Error::Io { doing: "write to server", reason: error.to_string() }),
+            Err(_) => Err(Error::Timeout { doing: "write to server", after: self.timeouts.write }),
+        }
+    }
+
+    /// Passes outputs on; the position counts once the last of them is applied.
+    async fn emit_all(&mut self, outputs: Vec<Output>, applied: Option<Applied>) -> Result<(), Error> {
+        if outputs.is_empty() && applied.is_some() {
+            // Only the position moved. If there is no room, a later one will say so, too.
+            let _ = self.events.try_send(Item { event: None, applied });
+            return Ok(());
+        }
+        let last = outputs.len().saturating_sub(1);
+        for (index, output) in outputs.into_iter().enumerate() {
+            let event = match output {
+                Output::Updates(updates) => SyncEvent::Updates(updates),
+                Output::Status(status) => SyncEvent::Status(status),
+            };
+            self.emit(event, applied.filter(|_| index == last)).await?;
+        }
+        Ok(())
+    }
+
+    async fn emit(&self, event: SyncEvent, applied: Option<Applied>) -> Result<(), Error> {
+        let cancel = &self.cancel;
+        tokio::select! {
+            () = cancel.cancelled() => Err(Error::Stopped),
+            sent = self.events.send(Item { event: Some(event), applied }) => sent.map_err(|_| Error::Stopped),
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Does what the [`Machine`] decides for one kind: reads lists and watches, hands events to subscribers, sleeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use tracing::{debug, error, info, warn};
+
+use super::machine::{Machine, Step, Verdict};
+use super::{KindEvent, KindStatus, Phase, Shared, Subscriber};
+use crate::datastore::{Error, Kind, ListPage};
+use crate::model::{Revision, no_revision};
+
+/// Longest wait for one page of a list. Datastores have time-outs of their own; this one keeps a kind from hanging
+/// for ever should one of them fail to.
+const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Why a watch stopped.
+enum WatchEnd {
+    Orderly,
+    Failed(Error),
+    Joined,
+}
+
+/// The watch of one kind.
+#[derive(Debug)]
+pub(super) struct KindWatch {
+    kind: Kind,
+    shared: Shared,
+    machine: Machine,
+    subscribers: Vec<Subscriber>,
+    joining: mpsc::Receiver<Subscriber>,
+    status: watch::Sender<KindStatus>,
+}
+
+impl KindWatch {
+    /// A watch that begins with `subscribers`; more may come through `joining`.
+    pub(super) fn new(
+        kind: Kind,
+        shared: Shared,
+        subscribers: Vec<Subscriber>,
+        joining: mpsc::Receiver<Subscriber>,
+    ) -> (Self, watch::Receiver<KindStatus>) {
+        // Every kind gets jitter of its own from the one seed (FNV-1a over its name).
+        let seed = kind.to_string().bytes().fold(shared.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        });
+        let machine = Machine::new(kind.group == "projectcalico.org", seed);
+        let (status, status_reader) = watch::channel(KindStatus {
+            kind: kind.to_string(),
+            phase: Phase::Listing,
+            since: Instant::now(),
+            revision: no_revision(),
+            error: None,
+        });
+        (Self { kind, shared, machine, subscribers, joining, status }, status_reader)
+    }
+
+    /// Runs until it is dropped, or until nobody listens and nobody can join any more.
+    pub(super) async fn run(mut self) {
+        loop {
+            self.subscribers.retain(|subscriber| !subscriber.events.is_closed());
+            if self.subscribers.is_empty() {
+                match self.joining.recv().await {
+                    Some(subscriber) => self.join(subscriber),
+                    None => return,
+                }
+            }
+            match self.machine.step() {
+                Step::Pause(until) => {
+                    tokio::select! {
+                        () = tokio::time::sleep_until(until) => self.machine.pause_over(),
+                        Some(subscriber) = self.joining.recv() => self.join(subscriber),
+                    }
+                }
+                Step::List => self.list().await,
+                Step::Watch(from) => self.watch(from).await,
+            }
+        }
+    }
+
+    fn join(&mut self, subscriber: Subscriber) {
+        self.subscribers.push(subscriber);
+        self.machine.joined();
+    }
+
+    async fn list(&mut self) {
+        while let Ok(subscriber) = self.joining.try_recv() {
+            self.subscribers.push(subscriber);
+        }
+        if self.machine.failures() == 0 {
+            self.publish(Phase::Listing, None);
+        }
+        let mut pages = self.shared.datastore.list(&self.kind);
+        let mut last: Option<(Revision, _)> = None;
+        let mut objects = 0_usize;
+        loop {
+            let page = match tokio::time::timeout(PAGE_TIMEOUT, pages.next()).await {
+                Ok(Some(Ok(page))) => page,
+                Ok(Some(Err(error))) => return self.failed(error).await,
+                Ok(None) => break,
+                Err(_) => return self.failed(self.retry("no answer within the time for one page")).await,
+            };
+            if self.machine.page_arrived() {
+                self.send(KindEvent::ListStart).await;
+            }
+            let ListPage { objects: page_objects, revision, as_of } = page;
+            objects += page_objects.len();
+            last = Some((revision, as_of));
+            if !page_objects.is_empty() {
+                self.send(KindEvent::Objects(Arc::new(page_objects))).await;
+            }
+        }
+        let Some((revision, as_of)) = last else {
+            return self.failed(self.retry("the list ended without a page")).await;
+        };
+        if self.machine.failures() > 0 {
+            info!(kind = %self.kind, failures = self.machine.failures(), "datastore answers again");
+        }
+        debug!(kind = %self.kind, %revision, objects, "listed");
+        self.machine.list_ended(revision.clone());
+        self.status.send_modify(|status| status.revision = revision.clone());
+        self.send(KindEvent::ListEnd { revision, as_of }).await;
+    }
+
+    async fn watch(&mut self, from: Revision) {
+        let mut batches = self.shared.datastore.watch(&self.kind, &from);
+        self.machine.watch_opened(Instant::now());
+        if self.machine.failures() == 0 {
+            self.publish(Phase::Watching, None);
+        }
+        let end = loop {
+            let next = tokio::select! {
+                next = batches.next() => next,
+                Some(subscriber) = self.joining.recv() => {
+                    self.join(subscriber);
+                    break WatchEnd::Joined;
+                }
+            };
+            match next {
+                Some(Ok(batch)) => {
+                    if self.machine.failures() > 0 {
+                        info!(kind = %self.kind, failures = self.machine.failures(), "datastore answers again");
+                    }
+                    self.machine.batch_arrived(batch.revision.clone());
+                    self.status.send_modify(|status| status.revision = batch.revision.clone());
+                    self.publish(Phase::Watching, None);
+                    self.send(KindEvent::Changes(Arc::new(batch))).await;
+                    if self.subscribers.is_empty() {
+                        break WatchEnd::Orderly;
+                    }
+                }
+                Some(Err(error)) => break WatchEnd::Failed(error),
+                None => break WatchEnd::Orderly,
+            }
+        };
+        match end {
+            WatchEnd::Orderly => self.machine.watch_ended(Instant::now()),
+            WatchEnd::Failed(error) => self.failed(error).await,
+            WatchEnd::Joined => {}
+        }
+    }
+
+    async fn failed(&mut self, error: Error) {
+        let verdict = self.machine.failed(Instant::now(), &error);
+        let first = self.machine.failures() == 1;
+        let known_absent = self.status.borrow().phase == Phase::Absent;
+        match &error {
+            Error::KindAbsent { .. } if known_absent => debug!(kind = %self.kind, "kind is still absent"),
+            Error::KindAbsent { .. } => {
+                info!(kind = %self.kind, "kind is not known to the datastore; it counts as in sync, and is looked for again");
+            }
+            Error::Relist { .. } => info!(kind = %self.kind, %error, "listing again"),
+            Error::Forbidden { .. } if first => {
+                error!(kind = %self.kind, %error, "not permitted; grant list and watch on this kind; retrying slowly");
+            }
+            Error::Retry { .. } if first => warn!(kind = %self.kind, %error, "datastore failed; retrying"),
+            Error::Retry { .. } | Error::Forbidden { .. } => {
+                debug!(kind = %self.kind, %error, failures = self.machine.failures(), "datastore failed again");
+            }
+        }
+        match verdict {
+            Verdict::Continue => {
+                let lost = self.status.borrow().phase == Phase::Lost;
+                self.publish(if lost { Phase::Lost } else { Phase::Retrying }, Some(error.to_string()));
+            }
+            Verdict::Absent => {
+                self.publish(Phase::Absent, None);
+                self.send(KindEvent::Absent).await;
+            }
+            Verdict::Lost => {
+                error!(kind = %self.kind, %error, after = ?super::LOST_AFTER, "datastore is lost; agents keep what they have");
+                self.publish(Phase::Lost, Some(error.to_string()));
+                self.send(KindEvent::Lost).await;
+            }
+        }
+    }
+
+    fn retry(&self, reason: &str) -> Error {
+        Error::Retry { doing: format!("list {}", self.kind), reason: reason.to_owned() }
+    }
+
+    fn publish(&self, phase: Phase, error: Option<String>) {
+        self.status.send_if_modified(|status| {
+            if status.phase == phase && status.error == error {
+                return false;
+            }
+            if status.phase != phase {
+                status.since = Instant::now();
+            }
+            status.phase = phase;
+            status.error = error;
+            true
+        });
+    }
+
+    /// Hands an event to every subscriber, waiting for each; forgets those that are gone.
+    async fn send(&mut self, event: KindEvent) {
+        let mut gone = false;
+        for subscriber in &self.subscribers {
+            gone |= subscriber.events.send((subscriber.tag, event.clone())).await.is_err();
+        }
+        if gone {
+            self.subscribers.retain(|subscriber| !subscriber.events.is_closed());
+        }
+    }
+}

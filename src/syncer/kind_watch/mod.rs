@@ -1,0 +1,100 @@
+//! One list-and-watch per kind and process, shared by every syncer that uses the kind.
+//!
+//! Fed by a [`Datastore`]; feeds watcher caches with [`KindEvent`]s. [`machine`] decides what to do next, without I/O and
+//! clock; [`driver`] does it; [`hub`] owns one driver per kind.
+//!
+//! Invariants:
+//! - every subscriber gets the same events in the same order, beginning with a whole list;
+//! - a watch that merely ends is reopened where it was; a list is made again only when the position is gone, when the
+//!   datastore was away for [`machine::LOST_AFTER`], or when a subscriber joins later;
+//! - nothing is ever reported as deleted because a datastore, a kind or a connection is away: deletes that happened
+//!   unseen are found by the caches, by comparison with the next whole list;
+//! - a subscriber that is slow slows the reading from the datastore; nothing is buffered beyond its bounded channel.
+
+mod driver;
+mod hub;
+mod machine;
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::datastore::{Datastore, Object, WatchBatch};
+use crate::model::{AsOf, Revision};
+
+pub use hub::{Joiner, KindHub};
+pub use machine::LOST_AFTER;
+
+/// What happens to a kind, as every subscriber sees it. Cheap to clone: content is shared.
+#[derive(Clone, Debug)]
+pub enum KindEvent {
+    /// The first page of a list has arrived: what was known before is now in question. A list that fails half-way is
+    /// followed by another `ListStart`.
+    ListStart,
+    /// Objects of the current list.
+    Objects(Arc<Vec<Object>>),
+    /// The list is complete: what it did not contain is gone.
+    ListEnd {
+        /// The list's revision.
+        revision: Revision,
+        /// The moment that the list vouches for.
+        as_of: Option<AsOf>,
+    },
+    /// Changes, in order. No events: only the position advanced (a bookmark).
+    Changes(Arc<WatchBatch>),
+    /// The datastore does not know the kind. Objects that were known stay known.
+    Absent,
+    /// The datastore has not answered for long. Objects that were known stay known; a list will follow.
+    Lost,
+}
+
+/// Where a kind's events go: the tag says which of the receiver's kinds it is.
+#[derive(Clone, Debug)]
+pub struct Subscriber {
+    /// Handed back with every event.
+    pub tag: usize,
+    /// Where to.
+    pub events: mpsc::Sender<(usize, KindEvent)>,
+}
+
+/// What the watch of a kind is doing, for the status endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KindStatus {
+    /// The kind, as text.
+    pub kind: String,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Since when.
+    pub since: Instant,
+    /// The last revision seen; empty before the first list.
+    pub revision: Revision,
+    /// What went wrong last, while it has not gone well again.
+    pub error: Option<String>,
+}
+
+/// See [`KindStatus`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Reading the whole list, or waiting for the datastore to answer.
+    Listing,
+    /// In step with the datastore.
+    Watching,
+    /// Pausing after a failure.
+    Retrying,
+    /// The datastore does not know the kind; looking again now and then.
+    Absent,
+    /// The datastore has not answered for long; trying on.
+    Lost,
+}
+
+/// What every kind watch shares.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared {
+    pub(crate) datastore: Arc<dyn Datastore>,
+    /// Decides the jitter of pauses.
+    pub(crate) seed: u64,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,305 @@
+//! Kind watches against the memory datastore, in paused time.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use tokio_util::sync::CancellationToken;
+
+use super::machine::{ABSENT_PAUSE_CALICO, ABSENT_PAUSE_OTHERS};
+use super::*;
+use crate::datastore::memory::{MemoryStore, WatchFault};
+use crate::datastore::{Dialect, Event, Kind, ObjectId};
+use crate::model::no_revision;
+use crate::syncer::kinds::{IP_POOL, POD, VM_INSTANCE_MIGRATION};
+
+fn id(name: &str) -> ObjectId {
+    ObjectId { namespace: "".into(), name: name.into() }
+}
+
+fn object(name: &str) -> Object {
+    Object { id: id(name), revision: no_revision(), dialect: Dialect::V3, body: Bytes::from_static(b"{}") }
+}
+
+/// A running hub and one subscriber of one kind.
+struct Watched {
+    store: MemoryStore,
+    events: mpsc::Receiver<(usize, KindEvent)>,
+    joiner: Joiner,
+    statuses: tokio::sync::watch::Receiver<Vec<tokio::sync::watch::Receiver<KindStatus>>>,
+    cancel: CancellationToken,
+    running: tokio::task::JoinHandle<()>,
+}
+
+impl Watched {
+    fn start(store: MemoryStore, kind: &Kind, capacity: usize) -> Self {
+        let mut hub = KindHub::new(Arc::new(store.clone()), 1);
+        let (sender, events) = mpsc::channel(capacity);
+        hub.subscribe(kind.clone(), Subscriber { tag: 7, events: sender });
+        let (joiner, statuses, cancel) = (hub.joiner(), hub.statuses(), CancellationToken::new());
+        let running = tokio::spawn(hub.run(cancel.clone()));
+        Self { store, events, joiner, statuses, cancel, running }
+    }
+
+    /// The next event in short: `start`, `objects a b`, `end`, `+a -b ~` (changes, malformed as `?`), `absent`, `lost`.
+    async fn next(&mut self) -> String {
+        next(&mut self.events).await
+    }
+
+    fn phase(&self) -> Phase {
+        self.statuses.borrow()[0].borrow().phase
+    }
+}
+
+async fn next(events: &mut mpsc::Receiver<(usize, KindEvent)>) -> String {
+    let (tag, event) = events.recv().await.expect("the watch runs");
+    assert_eq!(tag, 7);
+    match event {
+        KindEvent::ListStart => "start".to_owned(),
+        KindEvent::Objects(objects) => {
+            objects.iter().fold("objects".to_owned(), |text, object| format!("{text} {}", object.id))
+        }
+        KindEvent::ListEnd { .. } => "end".to_owned(),
+        KindEvent::Changes(batch) => batch.events.iter().fold("~".to_owned(), |text, event| match event {
+            Event::Put(object) => format!("{text} +{}", object.id),
+            Event::Delete { id, .. } => format!("{text} -{id}"),
+            Event::Malformed { id, .. } => format!("{text} ?{id}"),
+        }),
+        KindEvent::Absent => "absent".to_owned(),
+        KindEvent::Lost => "lost".to_owned(),
+    }
+}
+
+macro_rules! expect {
+    ($watched:expr, $($event:literal),+) => {
+        $(assert_eq!($watched.next().await, $event);)+
+    };
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_in_pages_then_watches() {
+    let store = MemoryStore::new();
+    store.set_page_size(2);
+    for name in ["a", "b", "c"] {
+        store.put(&IP_POOL, object(name));
+    }
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    expect!(watched, "start", "objects a b", "objects c", "end");
+    watched.store.put(&IP_POOL, object("d"));
+    watched.store.delete(&IP_POOL, &id("a"));
+    watched.store.bookmark(&IP_POOL, None, Some(AsOf { revision: "9".into(), at: SystemTime::UNIX_EPOCH }));
+    expect!(watched, "~ +d", "~ -a", "~");
+    assert_eq!(watched.phase(), Phase::Watching);
+    assert_eq!((watched.store.lists(&IP_POOL), watched.store.watches(&IP_POOL)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_ends_or_breaks_continues_without_a_list() {
+    let mut watched = Watched::start(MemoryStore::new(), &IP_POOL, 1);
+    expect!(watched, "start", "end");
+    for (round, fault) in [WatchFault::Ends, WatchFault::Breaks, WatchFault::Ends].into_iter().enumerate() {
+        watched.store.watched(&IP_POOL, round + 1).await;
+        watched.store.open_watches(&IP_POOL, 1).await;
+        watched.store.end_watches(&IP_POOL, fault);
+        // Happens while the watch is away, and is delivered all the same.
+        watched.store.put(&IP_POOL, object(&round.to_string()));
+        assert_eq!(watched.next().await, format!("~ +{round}"));
+    }
+    assert_eq!(watched.store.lists(&IP_POOL), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_position_is_listed_again_at_once() {
+    let mut watched = Watched::start(MemoryStore::new(), &IP_POOL, 1);
+    expect!(watched, "start", "end");
+    watched.store.watched(&IP_POOL, 1).await;
+    let start = tokio::time::Instant::now();
+    watched.store.load(&IP_POOL, vec![object("a")], "2000".into());
+    expect!(watched, "start", "objects a", "end");
+    assert_eq!(start.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_datastore_that_refuses_is_asked_again_and_nothing_is_said_meanwhile() {
+    let store = MemoryStore::new();
+    store.refuse(&IP_POOL, 6);
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    let start = tokio::time::Instant::now();
+    expect!(watched, "start", "end");
+    let elapsed = start.elapsed();
+    // 0.2 + 0.4 + 0.8 + 1.6 + 3.2 + 6.4 s, each with up to half of it off.
+    assert!((6_300..=12_600).contains(&elapsed.as_millis()), "{elapsed:?}");
+    assert_eq!(watched.store.lists(&IP_POOL), 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_watch_does_not_lead_to_a_list() {
+    let mut watched = Watched::start(MemoryStore::new(), &IP_POOL, 1);
+    expect!(watched, "start", "end");
+    watched.store.watched(&IP_POOL, 1).await;
+    watched.store.refuse(&IP_POOL, 3);
+    watched.store.end_watches(&IP_POOL, WatchFault::Breaks);
+    watched.store.put(&IP_POOL, object("a"));
+    expect!(watched, "~ +a");
+    assert_eq!((watched.store.lists(&IP_POOL), watched.store.watches(&IP_POOL)), (1, 5));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_kind_is_told_and_looked_for_again() {
+    for (kind, pause) in [(&IP_POOL, ABSENT_PAUSE_CALICO), (&VM_INSTANCE_MIGRATION, ABSENT_PAUSE_OTHERS)] {
+        let store = MemoryStore::new();
+        store.set_absent(kind, true);
+        let mut watched = Watched::start(store, kind, 1);
+        expect!(watched, "absent");
+        assert_eq!(watched.phase(), Phase::Absent);
+        let start = tokio::time::Instant::now();
+        expect!(watched, "absent");
+        assert_eq!(start.elapsed(), pause);
+        watched.store.set_absent(kind, false);
+        watched.store.put(kind, object("a"));
+        expect!(watched, "start", "objects a", "end");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_becomes_absent_is_told_without_a_delete() {
+    let store = MemoryStore::new();
+    store.put(&IP_POOL, object("a"));
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    expect!(watched, "start", "objects a", "end");
+    watched.store.set_absent(&IP_POOL, true);
+    expect!(watched, "absent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_for_long_are_told_once_and_a_list_follows() {
+    let mut watched = Watched::start(MemoryStore::new(), &IP_POOL, 1);
+    expect!(watched, "start", "end");
+    watched.store.watched(&IP_POOL, 1).await;
+    let start = tokio::time::Instant::now();
+    watched.store.refuse(&IP_POOL, 200);
+    watched.store.end_watches(&IP_POOL, WatchFault::Breaks);
+    expect!(watched, "lost");
+    assert!(start.elapsed() >= LOST_AFTER && start.elapsed() < LOST_AFTER + Duration::from_secs(11));
+    assert_eq!(watched.phase(), Phase::Lost);
+    expect!(watched, "start", "end");
+    watched.store.put(&IP_POOL, object("a"));
+    expect!(watched, "~ +a");
+}
+
+#[tokio::test(start_paused = true)]
+async fn forbidden_is_lost_in_the_end_and_heals_when_permitted() {
+    let store = MemoryStore::new();
+    store.set_forbidden(&IP_POOL, true);
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    expect!(watched, "lost");
+    assert!(watched.store.lists(&IP_POOL) < 30, "asked slowly");
+    let error = watched.statuses.borrow()[0].borrow().error.clone().expect("the status says why");
+    assert!(error.contains("not permitted"), "{error}");
+    watched.store.set_forbidden(&IP_POOL, false);
+    expect!(watched, "start", "end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_never_answers_is_given_up() {
+    let store = MemoryStore::new();
+    store.put(&IP_POOL, object("a"));
+    store.hold_pages(&IP_POOL);
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    watched.store.listed(&IP_POOL, 2).await;
+    watched.store.release_pages(&IP_POOL, 9);
+    expect!(watched, "start", "objects a", "end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_fails_half_way_begins_again() {
+    let store = MemoryStore::new();
+    store.set_page_size(1);
+    store.load(&IP_POOL, vec![object("a"), object("b")], "5".into());
+    store.hold_pages(&IP_POOL);
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    watched.store.release_pages(&IP_POOL, 1);
+    expect!(watched, "start", "objects a");
+    // The second page does not come in time; the next list is whole.
+    watched.store.listed(&IP_POOL, 2).await;
+    watched.store.release_pages(&IP_POOL, 2);
+    expect!(watched, "start", "objects a", "objects b", "end");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_subscriber_slows_the_reading() {
+    let store = MemoryStore::new();
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    expect!(watched, "start", "end");
+    watched.store.watched(&IP_POOL, 1).await;
+    for n in 0..50 {
+        watched.store.put(&IP_POOL, object(&n.to_string()));
+    }
+    // Let everything run that can run: in paused time, a sleep ends when nothing else can move.
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    assert_eq!(watched.events.len(), 1);
+    for n in 0..50 {
+        assert_eq!(watched.next().await, format!("~ +{n}"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_list_and_watch_serves_all_subscribers() {
+    let store = MemoryStore::new();
+    store.put(&IP_POOL, object("a"));
+    let mut hub = KindHub::new(Arc::new(store.clone()), 1);
+    let mut readers = Vec::new();
+    for _ in 0..3 {
+        let (sender, events) = mpsc::channel(8);
+        hub.subscribe(IP_POOL, Subscriber { tag: 7, events: sender });
+        readers.push(events);
+    }
+    let running = tokio::spawn(hub.run(CancellationToken::new()));
+    for events in &mut readers {
+        for expected in ["start", "objects a", "end"] {
+            assert_eq!(next(events).await, expected);
+        }
+    }
+    // One that goes away does not disturb the others.
+    readers.pop();
+    store.put(&IP_POOL, object("b"));
+    for events in &mut readers {
+        assert_eq!(next(events).await, "~ +b");
+    }
+    assert_eq!((store.lists(&IP_POOL), store.watches(&IP_POOL)), (1, 1));
+    running.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_joins_later_gets_a_whole_list() {
+    let store = MemoryStore::new();
+    store.put(&IP_POOL, object("a"));
+    let mut watched = Watched::start(store, &IP_POOL, 8);
+    expect!(watched, "start", "objects a", "end");
+    watched.store.watched(&IP_POOL, 1).await;
+    let (sender, mut late) = mpsc::channel(8);
+    assert!(watched.joiner.subscribe(IP_POOL, Subscriber { tag: 7, events: sender.clone() }).await);
+    for expected in ["start", "objects a", "end"] {
+        assert_eq!(next(&mut late).await, expected);
+    }
+    expect!(watched, "start", "objects a", "end");
+    // A kind that nobody watched so far.
+    assert!(watched.joiner.subscribe(POD, Subscriber { tag: 7, events: sender }).await);
+    for expected in ["start", "end"] {
+        assert_eq!(next(&mut late).await, expected);
+    }
+    assert_eq!(watched.statuses.borrow().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn cancelling_stops_the_hub_even_while_a_subscriber_blocks() {
+    let store = MemoryStore::new();
+    for n in 0..10 {
+        store.put(&IP_POOL, object(&n.to_string()));
+    }
+    store.set_page_size(1);
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    expect!(watched, "start");
+    watched.cancel.cancel();
+    watched.running.await.expect("the hub does not panic");
+    while watched.events.recv().await.is_some() {}
+}

@@ -1,0 +1,189 @@
+//! Which syncer watches what: a table, so that a further kind is a further row.
+//!
+//! The daemon asks for the table of its datastore once at start and builds one pipeline per [`PipelineSpec`], with one
+//! watcher cache per [`Source`]. A kind that several syncers name is still watched once per process.
+
+use std::fmt;
+
+use super::SyncerType;
+use super::kinds as k;
+use super::processors::{
+    Context, Processor, block_affinity, felix_config, host_endpoint, ip_pool, ipam_block, network_set, passthrough,
+    policy, tier, workload_endpoint,
+};
+use crate::datastore::Kind;
+
+/// What one watcher cache is made of: kinds whose objects share keys, and their processor.
+pub struct Source {
+    /// Calico's name for what comes out, for logs.
+    pub name: &'static str,
+    /// What is watched. Never empty.
+    pub kinds: Vec<Kind>,
+    /// Converts the objects of all `kinds`.
+    pub processor: Box<dyn Processor>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("name", &self.name).field("kinds", &self.kinds).finish_non_exhaustive()
+    }
+}
+
+/// One syncer's pipeline.
+#[derive(Debug)]
+pub struct PipelineSpec {
+    /// Whom it feeds.
+    pub syncer: SyncerType,
+    /// What it is fed from.
+    pub sources: Vec<Source>,
+    /// Whether the nodes that pass through it are counted, for sharing agents out between instances.
+    pub counts_nodes: bool,
+}
+
+/// The family of datastores; decides which kinds stand for Calico's resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    /// Calico's etcd layout.
+    Etcd,
+    /// The Kubernetes API.
+    Kubernetes,
+    /// A folder of YAML as `calicoctl` and `kubectl` print it: the kinds of both others.
+    Folder,
+}
+
+/// Calico's four syncers over a datastore of this flavour, in [`SyncerType::ALL`]'s order.
+#[must_use]
+pub fn calico(flavour: Flavour, ctx: &Context) -> Vec<PipelineSpec> {
+    SyncerType::ALL
+        .into_iter()
+        .map(|syncer| PipelineSpec {
+            syncer,
+            sources: rows(syncer, ctx).into_iter().filter_map(|row| row.source(flavour, ctx)).collect(),
+            counts_nodes: syncer == SyncerType::Felix,
+        })
+        .collect()
+}
+
+/// A source in all flavours.
+struct Row {
+    name: &'static str,
+    etcd: Vec<Kind>,
+    kubernetes: Vec<Kind>,
+    /// Nothing is watched in pod-CIDR mode, which etcd does not know.
+    not_with_pod_cidr: bool,
+    processor: Box<dyn Processor>,
+}
+
+impl Row {
+    fn source(self, flavour: Flavour, ctx: &Context) -> Option<Source> {
+        if self.not_with_pod_cidr && ctx.use_pod_cidr && flavour != Flavour::Etcd {
+            return None;
+        }
+        let kinds = match flavour {
+            Flavour::Etcd => self.etcd,
+            Flavour::Kubernetes => self.kubernetes,
+            Flavour::Folder => {
+                let mut kinds = self.etcd;
+                let further: Vec<Kind> = self.kubernetes.into_iter().filter(|kind| !kinds.contains(kind)).collect();
+                kinds.extend(further);
+                kinds
+            }
+        };
+        (!kinds.is_empty()).then(|| Source { name: self.name, kinds, processor: self.processor })
+    }
+}
+
+/// A source whose kind is the same in all flavours.
+fn calico_kind(name: &'static str, kind: Kind, processor: Box<dyn Processor>) -> Row {
+    Row { name, etcd: vec![kind.clone()], kubernetes: vec![kind], not_with_pod_cidr: false, processor }
+}
+
+/// A source that is one thing in etcd and others in Kubernetes.
+fn either<const N: usize>(name: &'static str, etcd: Kind, kubernetes: [Kind; N], processor: Box<dyn Processor>) -> Row {
+    Row { name, etcd: vec![etcd], kubernetes: kubernetes.into(), not_with_pod_cidr: false, processor }
+}
+
+/// A source that only Kubernetes has.
+fn kubernetes_only(name: &'static str, kind: Kind, processor: Box<dyn Processor>) -> Row {
+    Row { name, etcd: Vec::new(), kubernetes: vec![kind], not_with_pod_cidr: false, processor }
+}
+
+fn rows(syncer: SyncerType, ctx: &Context) -> Vec<Row> {
+    match syncer {
+        SyncerType::Felix => felix(ctx),
+        SyncerType::Bgp => bgp(ctx),
+        SyncerType::TunnelIpAllocation => tunnel_ip_allocation(ctx),
+        SyncerType::NodeStatus => node_status(ctx),
+    }
+}
+
+impl Row {
+    fn not_with_pod_cidr(mut self) -> Self {
+        self.not_with_pod_cidr = true;
+        self
+    }
+}
+
+/// Felix: policy, endpoints, configuration.
+fn felix(ctx: &Context) -> Vec<Row> {
+    vec![
+        calico_kind("ClusterInformation", k::CLUSTER_INFORMATION, felix_config::cluster_information(ctx)),
+        calico_kind("FelixConfiguration", k::FELIX_CONFIGURATION, felix_config::felix_configuration(ctx)),
+        calico_policy(k::GLOBAL_NETWORK_POLICY, ctx),
+        calico_policy(k::STAGED_GLOBAL_NETWORK_POLICY, ctx),
+        calico_kind("GlobalNetworkSet", k::GLOBAL_NETWORK_SET, network_set::global(ctx)),
+        calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx)),
+        either("WorkloadEndpoint", k::WORKLOAD_ENDPOINT, [k::POD], workload_endpoint::new(ctx)),
+        calico_policy(k::NETWORK_POLICY, ctx),
+        calico_policy(k::STAGED_NETWORK_POLICY, ctx),
+        calico_policy(k::STAGED_KUBERNETES_NETWORK_POLICY, ctx),
+        calico_kind("NetworkSet", k::NETWORK_SET, network_set::namespaced(ctx)),
+        calico_kind("Tier", k::TIER, tier::new(ctx)),
+        calico_kind("HostEndpoint", k::HOST_ENDPOINT, host_endpoint::new(ctx)),
+        whole("BGPConfiguration", k::BGP_CONFIGURATION, ctx),
+        whole("BGPPeer", k::BGP_PEER, ctx),
+        kubernetes_only("KubernetesNetworkPolicy", k::K8S_NETWORK_POLICY, policy::kubernetes(ctx)),
+        kubernetes_only("KubernetesClusterNetworkPolicy", k::K8S_CLUSTER_NETWORK_POLICY, policy::cluster(ctx)),
+        kubernetes_only("KubernetesEndpointSlice", k::ENDPOINT_SLICE, passthrough::new(k::ENDPOINT_SLICE, ctx)),
+        kubernetes_only("KubernetesService", k::SERVICE, passthrough::new(k::SERVICE, ctx)),
+        // Nodes produce the blocks in pod-CIDR mode.
+        calico_kind("IPAMBlock", k::IPAM_BLOCK, ipam_block::new(ctx)).not_with_pod_cidr(),
+    ]
+}
+
+/// confd: BGP.
+fn bgp(ctx: &Context) -> Vec<Row> {
+    vec![
+        calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx)),
+        whole("BGPConfiguration", k::BGP_CONFIGURATION, ctx),
+        whole("BGPPeer", k::BGP_PEER, ctx),
+        whole("BGPFilter", k::BGP_FILTER, ctx),
+        // Nothing stands in for them in pod-CIDR mode.
+        calico_kind("BlockAffinity", k::BLOCK_AFFINITY, block_affinity::new(ctx)).not_with_pod_cidr(),
+    ]
+}
+
+/// The allocator of tunnel addresses.
+fn tunnel_ip_allocation(ctx: &Context) -> Vec<Row> {
+    vec![calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx))]
+}
+
+/// The node status reporter.
+fn node_status(ctx: &Context) -> Vec<Row> {
+    vec![whole("CalicoNodeStatus", k::CALICO_NODE_STATUS, ctx)]
+}
+
+/// One of Calico's own policy kinds.
+fn calico_policy(kind: Kind, ctx: &Context) -> Row {
+    let name = match &kind.name {
+        std::borrow::Cow::Borrowed(name) => name,
+        std::borrow::Cow::Owned(_) => "Policy",
+    };
+    let processor = policy::calico(&kind, ctx);
+    calico_kind(name, kind, processor)
+}
+
+/// A kind that agents receive whole.
+fn whole(name: &'static str, kind: Kind, ctx: &Context) -> Row {
+    calico_kind(name, kind.clone(), passthrough::new(kind, ctx))
+}

@@ -1,0 +1,106 @@
+//! Host endpoints: keyed by node and name.
+
+use std::net::IpAddr;
+
+use serde::Deserialize;
+
+use super::conflict::{ConvertKeyed, Resolving};
+use super::workload_endpoint::qos;
+use super::{Context, ConvertError, Processor, rejected_or_raw, unreadable};
+use crate::datastore::Object;
+use crate::model::numorstring::Protocol;
+use crate::model::v1::endpoint::{EndpointPort, HostEndpoint, QosControls};
+use crate::model::v1::meta::{Meta, Resource};
+use crate::model::v1::text::Text;
+use crate::model::{Key, Value, gojson, keys, net};
+use crate::validate::rules;
+
+/// The processor of `HostEndpoint`.
+#[must_use]
+pub fn new(_ctx: &Context) -> Box<dyn Processor> {
+    Box::new(Resolving::new(HostEndpoints))
+}
+
+#[derive(Debug)]
+struct HostEndpoints;
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Spec<'a> {
+    #[serde(borrow, default)]
+    node: Text<'a>,
+    #[serde(borrow, default)]
+    interface_name: Text<'a>,
+    #[serde(borrow, default, rename = "expectedIPs")]
+    expected_ips: Option<Vec<Text<'a>>>,
+    #[serde(borrow, default)]
+    profiles: Option<Vec<Text<'a>>>,
+    #[serde(borrow, default)]
+    ports: Option<Vec<Port<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Port<'a> {
+    #[serde(borrow, default)]
+    name: Text<'a>,
+    protocol: Option<Protocol>,
+    port: Option<u16>,
+}
+
+impl ConvertKeyed for HostEndpoints {
+    fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
+        gojson::parse_with(&object.body, |body| {
+            let resource: Resource<'_, Spec<'_>> = serde_json::from_slice(body).map_err(unreadable)?;
+            let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
+            let spec = resource.spec.unwrap_or_default();
+            if spec.node.is_empty() {
+                return Err(ConvertError::new("spec.node: missing; a host endpoint belongs to a node"));
+            }
+            let key = format!("/calico/v1/host/{}/endpoint/{}", spec.node, keys::escape(&object.id.name)).into();
+            let endpoint = host_endpoint(meta, spec);
+            Ok((key, rejected_or_raw(gojson::to_bytes(&endpoint), rules::endpoint::host_endpoint(&endpoint))))
+        })
+    }
+}
+
+fn host_endpoint<'a>(meta: Meta<'a>, spec: Spec<'a>) -> HostEndpoint<'a> {
+    let expected = spec.expected_ips.unwrap_or_default();
+    let (expected_ipv4_addrs, expected_ipv6_addrs) =
+        expected.iter().filter_map(|text| net::parse_ip(text)).partition(IpAddr::is_ipv4);
+    let qos_controls =
+        qos::dscp(&meta.annotations).map(|dscp| QosControls { dscp: Some(dscp), ..QosControls::default() });
+    HostEndpoint {
+        name: spec.interface_name,
+        expected_ipv4_addrs,
+        expected_ipv6_addrs,
+        labels: meta.labels,
+        profile_ids: spec.profiles.unwrap_or_default(),
+        ports: spec
+            .ports
+            .unwrap_or_default()
+            .into_iter()
+            .map(|port| EndpointPort {
+                name: port.name,
+                protocol: port.protocol.unwrap_or(Protocol::Number(0)).to_v1(),
+                port: port.port.unwrap_or_default(),
+            })
+            .collect(),
+        qos_controls,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors_tests::{Feed, run};
+    use super::*;
+    use crate::syncer::kinds;
+
+    #[test]
+    fn host_endpoints_match_the_vectors() {
+        run(
+            "felix",
+            |ctx| vec![Feed::new([kinds::HOST_ENDPOINT], new(ctx))],
+            |key| key.starts_with("/calico/v1/host/") && key.contains("/endpoint/") && !key.contains("/workload/"),
+        );
+    }
+}

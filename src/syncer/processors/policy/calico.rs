@@ -1,0 +1,96 @@
+//! Calico's own policies, staged ones too.
+
+use super::super::rules::{self, NAMESPACE_LABEL, NAMESPACE_PREFIX, SERVICE_ACCOUNT_LABEL, SERVICE_ACCOUNT_PREFIX};
+use super::super::simple::{Convert, Converted};
+use super::super::{ConvertError, body, check_metadata};
+use super::{STAGED_DELETE, converted};
+use crate::datastore::{Kind, Object, ObjectId};
+use crate::model::v1::policy::Policy;
+use crate::model::v3::policy::{Body, PolicySpec};
+use crate::model::{Key, keys};
+
+/// Tier of policies that name none.
+const DEFAULT_TIER: &str = "default";
+
+/// Converts (Staged)GlobalNetworkPolicy and (Staged)NetworkPolicy.
+#[derive(Debug)]
+pub(super) struct CalicoPolicies {
+    kind: String,
+    namespaced: bool,
+    staged: bool,
+}
+
+impl CalicoPolicies {
+    pub(super) fn new(kind: &Kind) -> Self {
+        Self { kind: kind.name.to_string(), namespaced: kind.namespaced, staged: kind.name.starts_with("Staged") }
+    }
+}
+
+impl Convert for CalicoPolicies {
+    fn key(&self, id: &ObjectId) -> Option<Key> {
+        Some(keys::policy(&self.kind, id))
+    }
+
+    fn value(&self, object: &Object) -> Result<Option<Converted>, ConvertError> {
+        let Body { metadata, spec } = body::<Body<PolicySpec>>(object)?;
+        check_metadata(object, metadata.as_deref())?;
+        if self.staged && spec.staged_action == STAGED_DELETE {
+            return Ok(None);
+        }
+        let staged = self.staged.then(|| spec.staged_action.clone());
+        let mut policy = if self.namespaced { namespaced(spec, &object.id.namespace) } else { global(spec) };
+        policy.staged_action = staged.filter(|action| !action.is_empty());
+        Ok(Some(converted(policy, &[])))
+    }
+}
+
+/// The policy without what depends on the family.
+fn common(spec: PolicySpec, namespace: &str, selector: String) -> Policy {
+    Policy {
+        namespace: namespace.to_owned(),
+        tier: if spec.tier.is_empty() { DEFAULT_TIER.to_owned() } else { spec.tier },
+        order: spec.order,
+        inbound_rules: rules::all_to_v1(spec.ingress, namespace),
+        outbound_rules: rules::all_to_v1(spec.egress, namespace),
+        selector,
+        types: spec.types.iter().map(|direction| direction.to_lowercase()).collect(),
+        performance_hints: spec.performance_hints,
+        ..Policy::default()
+    }
+}
+
+/// A policy over all namespaces and host endpoints.
+pub(super) fn global(mut spec: PolicySpec) -> Policy {
+    let mut selector = std::mem::take(&mut spec.selector);
+    for (part, prefix, label) in [
+        (&spec.namespace_selector, NAMESPACE_PREFIX, NAMESPACE_LABEL),
+        (&spec.service_account_selector, SERVICE_ACCOUNT_PREFIX, SERVICE_ACCOUNT_LABEL),
+    ] {
+        if !part.is_empty() {
+            // Over the whole text, the part before included: Calico's way of saying "any namespace, but one".
+            selector = and(selector, &rules::prefixed(part, prefix)).replace("all()", &format!("has({label})"));
+        }
+    }
+    let (untracked, pre_dnat, apply_on_forward) = (spec.do_not_track, spec.pre_dnat, spec.apply_on_forward);
+    Policy { untracked, pre_dnat, apply_on_forward, ..common(spec, "", selector) }
+}
+
+/// A policy over one namespace.
+pub(super) fn namespaced(mut spec: PolicySpec, namespace: &str) -> Policy {
+    let selector = and(std::mem::take(&mut spec.selector), &rules::in_namespace(namespace));
+    let accounts = if spec.service_account_selector.is_empty() {
+        String::new()
+    } else {
+        rules::prefixed(&spec.service_account_selector, SERVICE_ACCOUNT_PREFIX)
+    };
+    common(spec, namespace, and(selector, &accounts))
+}
+
+/// Narrows a selector; either side may be empty, which selects everything.
+fn and(selector: String, part: &str) -> String {
+    match (selector.is_empty(), part.is_empty()) {
+        (_, true) => selector,
+        (true, false) => part.to_owned(),
+        (false, false) => format!("({selector}) && {part}"),
+    }
+}

@@ -1,0 +1,155 @@
+//! Kubernetes' NetworkPolicy, and Calico's staged form of it.
+
+use super::super::simple::{Convert, Converted};
+use super::super::{ConvertError, body, check_metadata};
+use super::kubernetes_types::{IpBlock, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicyRule, NetworkPolicySpec};
+use super::ports::PortGroups;
+use super::{STAGED_DELETE, calico, converted, labels};
+use crate::datastore::{Object, ObjectId};
+use crate::model::net::parse_cidr;
+use crate::model::numorstring::Port;
+use crate::model::schema::IntOrString;
+use crate::model::v3::policy::{Body, PolicySpec};
+use crate::model::v3::rule::{EntityRule, Rule};
+use crate::model::{Key, keys};
+
+/// Order of all policies that come from Kubernetes.
+const ORDER: f64 = 1000.0;
+/// Protocol of a port that names none.
+const DEFAULT_PROTOCOL: &str = "TCP";
+
+/// Converts NetworkPolicy, or StagedKubernetesNetworkPolicy.
+#[derive(Debug)]
+pub(super) struct KubernetesPolicies {
+    kind: &'static str,
+    staged: bool,
+}
+
+impl KubernetesPolicies {
+    pub(super) fn native() -> Self {
+        Self { kind: "KubernetesNetworkPolicy", staged: false }
+    }
+
+    pub(super) fn staged() -> Self {
+        Self { kind: "StagedKubernetesNetworkPolicy", staged: true }
+    }
+}
+
+impl Convert for KubernetesPolicies {
+    fn key(&self, id: &ObjectId) -> Option<Key> {
+        Some(keys::policy(self.kind, id))
+    }
+
+    fn value(&self, object: &Object) -> Result<Option<Converted>, ConvertError> {
+        let Body { metadata, spec } = body::<Body<NetworkPolicySpec>>(object)?;
+        check_metadata(object, metadata.as_deref())?;
+        if self.staged && spec.staged_action == STAGED_DELETE {
+            return Ok(None);
+        }
+        let mut left_out = Vec::new();
+        let v3 = PolicySpec {
+            order: Some(ORDER),
+            selector: labels::pods(Some(&spec.pod_selector)),
+            ingress: rules(&spec.ingress, true, &mut left_out),
+            egress: rules(&spec.egress, false, &mut left_out),
+            types: types(&spec.policy_types),
+            ..PolicySpec::default()
+        };
+        let mut policy = calico::namespaced(v3, &object.id.namespace);
+        policy.staged_action = Some(spec.staged_action).filter(|action| self.staged && !action.is_empty());
+        Ok(Some(converted(policy, &left_out)))
+    }
+}
+
+/// Directions in a fixed order; none listed: ingress.
+fn types(listed: &[String]) -> Vec<String> {
+    let mut types: Vec<String> = ["Ingress", "Egress"]
+        .into_iter()
+        .filter(|direction| listed.iter().any(|listed| listed == direction))
+        .map(str::to_owned)
+        .collect();
+    if types.is_empty() {
+        types.push("Ingress".to_owned());
+    }
+    types
+}
+
+/// All rules of a direction. One that cannot be converted is left out: rules only ever allow, so that narrows the policy.
+fn rules(rules: &[NetworkPolicyRule], ingress: bool, left_out: &mut Vec<String>) -> Vec<Rule> {
+    let direction = if ingress { "ingress" } else { "egress" };
+    let mut converted = Vec::new();
+    for (index, rule) in rules.iter().enumerate() {
+        match expand(rule, ingress) {
+            Ok(rules) => converted.extend(rules),
+            Err(reason) => left_out.push(format!("spec.{direction}[{index}] left out: {reason}")),
+        }
+    }
+    converted
+}
+
+/// One rule per protocol and peer.
+fn expand(rule: &NetworkPolicyRule, ingress: bool) -> Result<Vec<Rule>, String> {
+    let peers = if ingress { &rule.from } else { &rule.to };
+    let entities = if peers.is_empty() {
+        vec![EntityRule::default()]
+    } else {
+        peers.iter().map(entity).collect::<Result<_, _>>()?
+    };
+    let mut rules = Vec::new();
+    for (protocol, ports) in groups(&rule.ports)?.into_rules() {
+        for entity in &entities {
+            let mut peer = entity.clone();
+            let (source, destination) = if ingress {
+                (peer, EntityRule { ports: ports.clone(), ..EntityRule::default() })
+            } else {
+                peer.ports.clone_from(&ports);
+                (EntityRule::default(), peer)
+            };
+            let (action, protocol) = ("Allow".to_owned(), protocol.clone());
+            rules.push(Rule { action, protocol, source, destination, ..Rule::default() });
+        }
+    }
+    Ok(rules)
+}
+
+fn groups(ports: &[NetworkPolicyPort]) -> Result<PortGroups, String> {
+    if ports.is_empty() {
+        return Ok(PortGroups::any());
+    }
+    let mut groups = PortGroups::default();
+    for entry in ports {
+        let protocol = entry.protocol.as_deref().unwrap_or(DEFAULT_PROTOCOL);
+        groups.add(protocol, entry.port.as_ref().map(|port| numbered(port, entry.end_port)).transpose()?);
+    }
+    Ok(groups)
+}
+
+fn numbered(port: &IntOrString, end: Option<i32>) -> Result<Port, String> {
+    let text = match end {
+        Some(end) => format!("{port}:{end}"),
+        None => port.to_string(),
+    };
+    text.parse().map_err(|error| format!("ports: {error}"))
+}
+
+fn entity(peer: &NetworkPolicyPeer) -> Result<EntityRule, String> {
+    if let Some(IpBlock { cidr, except }) = &peer.ip_block {
+        return Ok(EntityRule {
+            nets: vec![network(cidr)?],
+            not_nets: except.iter().map(|cidr| network(cidr)).collect::<Result<_, _>>()?,
+            ..EntityRule::default()
+        });
+    }
+    Ok(EntityRule {
+        selector: labels::pods(peer.pod_selector.as_ref()),
+        namespace_selector: labels::namespaces(peer.namespace_selector.as_ref()),
+        ..EntityRule::default()
+    })
+}
+
+/// A network, checked and masked.
+pub(super) fn network(cidr: &str) -> Result<String, String> {
+    parse_cidr(cidr)
+        .map(|net| net.trunc().to_string())
+        .ok_or_else(|| format!("{cidr:?} is not a network (address/prefix length)"))
+}

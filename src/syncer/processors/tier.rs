@@ -1,0 +1,51 @@
+//! Tiers.
+
+use super::simple::{Convert, Converted, Simple};
+use super::{Context, ConvertError, Processor};
+use crate::datastore::{Dialect, Object, ObjectId};
+use crate::model::v1::policy::Tier;
+use crate::model::v3::policy::{Body, TierSpec};
+use crate::model::{Key, Value, gojson, keys};
+
+/// Order of a tier that names none, as Kubernetes' datastore defaults it. etcd's leaves it open.
+const DEFAULT_ORDER: f64 = 1_000_000.0;
+
+/// Converts `Tier` objects.
+#[derive(Debug)]
+pub struct Tiers;
+
+/// The processor for a pipeline.
+#[must_use]
+pub fn new(_context: &Context) -> Box<dyn Processor> {
+    Box::new(Simple(Tiers))
+}
+
+impl Convert for Tiers {
+    fn key(&self, id: &ObjectId) -> Option<Key> {
+        Some(keys::tier(&id.name))
+    }
+
+    fn value(&self, object: &Object) -> Result<Option<Converted>, ConvertError> {
+        let body: Body<TierSpec> = super::body(object)?;
+        super::check_metadata(object, body.metadata.as_deref())?;
+        let default_order = (object.dialect != Dialect::Etcd).then_some(DEFAULT_ORDER);
+        let pass = body.spec.default_action.as_deref() == Some("Pass");
+        let tier =
+            Tier { order: body.spec.order.or(default_order), default_action: if pass { "Pass" } else { "Deny" } };
+        Ok(Some(Value::raw(gojson::to_bytes(&tier)).into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syncer::kinds;
+    use crate::syncer::processors::vectors_tests::{Feed, run};
+
+    #[test]
+    fn vectors_of_tiers() {
+        let feeds = |context: &Context| vec![Feed::new([kinds::TIER], new(context))];
+        let ran = run("felix", feeds, |key| key.starts_with("/calico/v1/policy/tier/"));
+        assert!(ran.len() >= 3, "only {ran:?}");
+    }
+}

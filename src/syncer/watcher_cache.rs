@@ -1,0 +1,408 @@
+//! Turns the objects of one source (one or several kinds, one processor) into the updates of one syncer.
+//!
+//! Fed with what a [`kind_watch`](super::kind_watch) delivers, feeds the merger of a
+//! [`watcher_syncer`](super::watcher_syncer). A state machine without I/O and clock; methods are named after events and
+//! append to `out` what follows from them.
+//!
+//! States of each kind, and what they say about the source's status:
+//!
+//! ```text
+//!  Waiting (wait-for-ready) ── list started ──► Listing (resync) ── list ended ──► Synced (in-sync)
+//!     ▲                                            ▲                                  │   │
+//!     │                                            └────────── list started ──────────┘   │
+//!     └─────────────── lost, from any state ──────────────────────────────────────────────┘
+//!  any ── absent ──► Absent (in-sync) ── list ended ──► Synced; a list of an absent kind does not disturb the status
+//! ```
+//!
+//! Invariants:
+//! - per key, what comes out is New, then any number of Updated, then Deleted, and so on; a key whose object still has the
+//!   revision that was sent is not sent again, so after a new list only differences are sent;
+//! - a key is deleted only because its object is gone or no longer has it: a list that does not contain it, an event;
+//!   never because the kind or the datastore is away;
+//! - nothing comes out while the source is in wait-for-ready;
+//! - an object that cannot be converted is reported and affects only its own keys.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tracing::warn;
+
+use super::processors::{ConvertError, ObjectEvent, Processor};
+use crate::datastore::{Event, Kind, Object, ObjectId, WatchBatch};
+use crate::metrics::SyncerMetrics;
+use crate::model::{AsOf, Key, KvPair, Revision, SyncStatus, Update, UpdateType, no_revision};
+use crate::problems::{Novelty, ProblemBook};
+
+/// What a cache says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CacheItem {
+    /// Changes of keys, in order.
+    Updates(Vec<Update>),
+    /// The status of the source, after all updates before it.
+    Status(SyncStatus),
+    /// The freshest moment that the source vouches for, after all updates before it.
+    Vouch(Vouch),
+}
+
+/// How fresh a source is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Vouch {
+    /// Nobody vouched for anything yet.
+    #[default]
+    None,
+    /// Nothing to vouch for: the datastore does not know the kind.
+    Exempt,
+    /// Complete up to this moment.
+    At(AsOf),
+}
+
+impl Vouch {
+    /// The weaker of two: what both together vouch for.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::None, _) | (_, Self::None) => Self::None,
+            (Self::Exempt, vouch) | (vouch, Self::Exempt) => vouch,
+            (Self::At(one), Self::At(two)) => Self::At(if two.at < one.at { two } else { one }),
+        }
+    }
+}
+
+/// Calico's rule for several statuses: all in sync, or all waiting, or else in between.
+#[must_use]
+pub fn merge_statuses(statuses: impl IntoIterator<Item = SyncStatus>) -> SyncStatus {
+    let mut statuses = statuses.into_iter();
+    let Some(first) = statuses.next() else { return SyncStatus::InSync };
+    if statuses.all(|status| status == first) { first } else { SyncStatus::ResyncInProgress }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Listing,
+    Synced,
+    Absent,
+}
+
+impl State {
+    fn status(self) -> SyncStatus {
+        match self {
+            Self::Waiting => SyncStatus::WaitForDatastore,
+            Self::Listing => SyncStatus::ResyncInProgress,
+            Self::Synced | Self::Absent => SyncStatus::InSync,
+        }
+    }
+}
+
+#[derive(Debug)]
+struct KindState {
+    kind: Kind,
+    state: State,
+    /// Counts lists; a key that was seen in an older one is in question.
+    list: u32,
+    as_of: Option<AsOf>,
+    /// Objects that cannot be converted, and the list in which that was last seen.
+    bad: HashMap<ObjectId, u32>,
+}
+
+#[derive(Debug)]
+struct Known {
+    revision: Revision,
+    /// Index of the kind whose object has the key; [`NO_KIND`] for what the processor adds by itself.
+    kind: usize,
+    list: u32,
+}
+
+/// Owner of keys that belong to no object: no list makes them disappear.
+const NO_KIND: usize = usize::MAX;
+
+/// The cache of one source. See the module's text.
+pub struct WatcherCache {
+    name: &'static str,
+    kinds: Vec<KindState>,
+    processor: Box<dyn Processor>,
+    known: HashMap<Key, Known>,
+    status: SyncStatus,
+    vouch: Vouch,
+    pairs: Vec<KvPair>,
+    metrics: SyncerMetrics,
+    problems: ProblemBook,
+}
+
+impl std::fmt::Debug for WatcherCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("WatcherCache").field("name", &self.name).field("status", &self.status).finish_non_exhaustive()
+    }
+}
+
+impl WatcherCache {
+    /// The cache of a source with these kinds. `name` is used in logs and for problems.
+    #[must_use]
+    pub fn new(
+        name: &'static str,
+        kinds: Vec<Kind>,
+        processor: Box<dyn Processor>,
+        metrics: SyncerMetrics,
+        problems: ProblemBook,
+    ) -> Self {
+        let new = |kind| KindState { kind, state: State::Waiting, list: 0, as_of: None, bad: HashMap::new() };
+        Self {
+            name,
+            kinds: kinds.into_iter().map(new).collect(),
+            processor,
+            known: HashMap::new(),
+            status: SyncStatus::WaitForDatastore,
+            vouch: Vouch::None,
+            pairs: Vec::new(),
+            metrics,
+            problems,
+        }
+    }
+
+    /// The source's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The source's kinds; events name them by their index.
+    pub fn kinds(&self) -> impl Iterator<Item = &Kind> {
+        self.kinds.iter().map(|state| &state.kind)
+    }
+
+    /// Keys that are known to be there.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    /// Whether no keys are known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// A list of the kind begins.
+    pub fn list_started(&mut self, kind: usize, out: &mut Vec<CacheItem>) {
+        self.kinds[kind].list = self.kinds[kind].list.wrapping_add(1);
+        if self.kinds[kind].state != State::Absent {
+            self.kinds[kind].state = State::Listing;
+        }
+        let others_have_objects = self
+            .kinds
+            .iter()
+            .enumerate()
+            .any(|(other, state)| other != kind && matches!(state.state, State::Listing | State::Synced));
+        if !others_have_objects {
+            self.processor.on_resync();
+        }
+        self.tell_status(out);
+    }
+
+    /// Objects of the list that began.
+    pub fn objects_listed(&mut self, kind: usize, objects: &[Object], out: &mut Vec<CacheItem>) {
+        let mut updates = Vec::new();
+        for object in objects {
+            self.process(kind, ObjectEvent::Put(object), &object.id, &mut updates);
+        }
+        push_updates(updates, out);
+    }
+
+    /// The list is complete: keys that it did not bring are gone.
+    pub fn list_ended(&mut self, kind: usize, as_of: Option<AsOf>, out: &mut Vec<CacheItem>) {
+        let mut updates = Vec::new();
+        self.kinds[kind].state = State::Synced;
+        self.kinds[kind].as_of = as_of;
+        self.add_own_pairs(&mut updates);
+        let list = self.kinds[kind].list;
+        let mut gone: Vec<Key> = Vec::new();
+        self.known.retain(|key, known| {
+            let stays = known.kind != kind || known.list == list;
+            if !stays {
+                gone.push(key.clone());
+            }
+            stays
+        });
+        // The map has no order of its own; a fixed one makes runs comparable.
+        gone.sort_unstable();
+        updates.extend(gone.into_iter().map(deleted));
+        push_updates(updates, out);
+        self.forget_problems_of_gone_objects(kind);
+        self.tell_status(out);
+        self.tell_vouch(out);
+    }
+
+    /// Changes seen by watching, in order.
+    pub fn changed(&mut self, kind: usize, events: &[Event], out: &mut Vec<CacheItem>) {
+        let mut updates = Vec::new();
+        for event in events {
+            match event {
+                Event::Put(object) => self.process(kind, ObjectEvent::Put(object), &object.id, &mut updates),
+                Event::Delete { id, last } => {
+                    self.process(kind, ObjectEvent::Delete(id, last.as_ref()), id, &mut updates);
+                }
+                Event::Malformed { id, reason } => {
+                    self.process(kind, ObjectEvent::Delete(id, None), id, &mut updates);
+                    self.went_bad(kind, id, reason);
+                }
+            }
+        }
+        push_updates(updates, out);
+    }
+
+    /// All changes of this batch were passed to [`Self::changed`]; the position of the watch advanced to its revision.
+    pub fn advanced(&mut self, kind: usize, batch: &WatchBatch, out: &mut Vec<CacheItem>) {
+        if batch.events.is_empty() {
+            self.processor.on_progress(&self.kinds[kind].kind.name, &batch.revision);
+        }
+        if batch.as_of.is_some() {
+            self.kinds[kind].as_of.clone_from(&batch.as_of);
+            self.tell_vouch(out);
+        }
+    }
+
+    /// The datastore does not know the kind. What is known stays.
+    pub fn absent(&mut self, kind: usize, out: &mut Vec<CacheItem>) {
+        if self.kinds[kind].state == State::Waiting {
+            // Statuses go through resync on their way up, as agents expect.
+            self.kinds[kind].state = State::Listing;
+            self.tell_status(out);
+        }
+        self.kinds[kind].state = State::Absent;
+        let mut updates = Vec::new();
+        self.add_own_pairs(&mut updates);
+        push_updates(updates, out);
+        self.tell_status(out);
+        self.tell_vouch(out);
+    }
+
+    /// The datastore has been away for long. What is known stays.
+    pub fn lost(&mut self, kind: usize, out: &mut Vec<CacheItem>) {
+        self.kinds[kind].state = State::Waiting;
+        self.tell_status(out);
+    }
+
+    fn add_own_pairs(&mut self, updates: &mut Vec<Update>) {
+        if self.kinds.iter().all(|kind| matches!(kind.state, State::Synced | State::Absent)) {
+            self.processor.on_list_end(&mut self.pairs);
+            self.take_pairs(NO_KIND, 0, updates);
+        }
+    }
+
+    fn process(&mut self, kind: usize, event: ObjectEvent<'_>, id: &ObjectId, updates: &mut Vec<Update>) {
+        let result = self.processor.process(event, &mut self.pairs);
+        self.take_pairs(kind, self.kinds[kind].list, updates);
+        match result {
+            Ok(()) => self.went_well(kind, id),
+            Err(ConvertError { reason }) => self.went_bad(kind, id, &reason),
+        }
+    }
+
+    /// Compares what the processor emitted with what was sent before.
+    fn take_pairs(&mut self, kind: usize, list: u32, updates: &mut Vec<Update>) {
+        for KvPair { key, value, revision, v3_resource_version } in self.pairs.drain(..) {
+            if value.is_none() {
+                if self.known.remove(&key).is_some() {
+                    updates.push(deleted(key));
+                }
+                continue;
+            }
+            let update_type = if let Some(known) = self.known.get_mut(&key) {
+                known.kind = kind;
+                known.list = list;
+                if known.revision == revision && !revision.is_empty() {
+                    continue;
+                }
+                known.revision = revision.clone();
+                UpdateType::Updated
+            } else {
+                self.known.insert(key.clone(), Known { revision: revision.clone(), kind, list });
+                UpdateType::New
+            };
+            updates.push(Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type });
+        }
+    }
+
+    fn went_well(&mut self, kind: usize, id: &ObjectId) {
+        let state = &mut self.kinds[kind];
+        if !state.bad.is_empty() && state.bad.remove(id).is_some() {
+            self.problems.clear(self.name, problem_name(&state.kind, id));
+        }
+    }
+
+    fn went_bad(&mut self, kind: usize, id: &ObjectId, reason: &str) {
+        self.metrics.objects_unconvertible.inc();
+        let state = &mut self.kinds[kind];
+        let novelty = self.problems.report(self.name, problem_name(&state.kind, id), reason);
+        if matches!(novelty, Novelty::New | Novelty::Known) {
+            // Bounded, because the book is: every object here has its entry there.
+            state.bad.insert(id.clone(), state.list);
+        }
+        match novelty {
+            Novelty::New => {
+                warn!(source = self.name, kind = %state.kind, object = %id, reason, "object cannot be converted");
+            }
+            Novelty::FullNow => {
+                warn!(source = self.name, "too many objects cannot be converted; further ones are only counted");
+            }
+            Novelty::Known | Novelty::Full => {}
+        }
+    }
+
+    fn forget_problems_of_gone_objects(&mut self, kind: usize) {
+        let KindState { kind, list, bad, .. } = &mut self.kinds[kind];
+        bad.retain(|id, seen| {
+            let stays = seen == list;
+            if !stays {
+                self.problems.clear(self.name, problem_name(kind, id));
+            }
+            stays
+        });
+    }
+
+    fn tell_status(&mut self, out: &mut Vec<CacheItem>) {
+        let status = merge_statuses(self.kinds.iter().map(|kind| kind.state.status()));
+        if status != self.status {
+            self.status = status;
+            out.push(CacheItem::Status(status));
+        }
+    }
+
+    fn tell_vouch(&mut self, out: &mut Vec<CacheItem>) {
+        let vouch = self.kinds.iter().fold(Vouch::Exempt, |vouch, kind| {
+            vouch.and(match (kind.state, &kind.as_of) {
+                (State::Absent, _) => Vouch::Exempt,
+                (_, Some(as_of)) => Vouch::At(as_of.clone()),
+                (_, None) => Vouch::None,
+            })
+        });
+        if vouch != self.vouch {
+            self.vouch = vouch.clone();
+            out.push(CacheItem::Vouch(vouch));
+        }
+    }
+}
+
+fn deleted(key: Key) -> Update {
+    Update {
+        key,
+        value: None,
+        revision: no_revision(),
+        v3_resource_version: no_revision(),
+        ttl: Duration::ZERO,
+        update_type: UpdateType::Deleted,
+    }
+}
+
+fn push_updates(updates: Vec<Update>, out: &mut Vec<CacheItem>) {
+    if !updates.is_empty() {
+        out.push(CacheItem::Updates(updates));
+    }
+}
+
+fn problem_name(kind: &Kind, id: &ObjectId) -> String {
+    format!("{kind} {id}")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,245 @@
+//! Merges the watcher caches of one syncer into one ordered stream.
+//!
+//! Fed by the kind watches through a [`KindHub`], feeds a [`decoupler`]. Every source has a task of its own, so that big
+//! kinds are converted while others are read; the merger puts their output in one order.
+//!
+//! Invariants: order is kept per source (there is none between sources); updates go out before the status or the progress
+//! that follows them; wait-for-ready is announced once at the start, later only changes are; an `Updates` event holds at
+//! most [`MAX_BATCH`] updates.
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info};
+
+use super::SyncerType;
+use super::kind_watch::{KindEvent, KindHub, Subscriber};
+use super::watcher_cache::{CacheItem, Vouch, WatcherCache, merge_statuses};
+use crate::decoupler;
+use crate::model::{SyncStatus, SyncerEvent, Update};
+
+/// Most updates in one event. Calico's figure.
+pub const MAX_BATCH: usize = 1000;
+/// Events of kinds (pages, batches) that may wait for a source: one in work, one ready, one arriving.
+const KIND_EVENTS: usize = 3;
+/// Outputs of sources that may wait for the merger. Each is at most what follows from [`CHUNK`] objects.
+const CACHE_ITEMS: usize = 32;
+/// Objects that are converted before others get a turn: about a millisecond of work.
+const CHUNK: usize = 100;
+
+/// One syncer: its sources and the merger.
+#[derive(Debug)]
+pub struct WatcherSyncer {
+    syncer: SyncerType,
+    sources: Vec<(WatcherCache, mpsc::Receiver<(usize, KindEvent)>)>,
+    out: decoupler::Sender,
+}
+
+impl WatcherSyncer {
+    /// A syncer with these sources, subscribed to their kinds at `hub`, which must not have been started.
+    #[must_use]
+    pub fn new(syncer: SyncerType, caches: Vec<WatcherCache>, hub: &mut KindHub, out: decoupler::Sender) -> Self {
+        let subscribe = |cache: WatcherCache| {
+            let (events, receiver) = mpsc::channel(KIND_EVENTS);
+            for (tag, kind) in cache.kinds().enumerate() {
+                hub.subscribe(kind.clone(), Subscriber { tag, events: events.clone() });
+            }
+            (cache, receiver)
+        };
+        Self { syncer, sources: caches.into_iter().map(subscribe).collect(), out }
+    }
+
+    /// Runs until cancelled, or until the next stage is gone.
+    ///
+    /// # Panics
+    /// Passes on a panic of a source's task: the composition root decides what then.
+    pub async fn run(self, cancel: CancellationToken) {
+        let Self { syncer, sources, out } = self;
+        let has_sources = !sources.is_empty();
+        let mut tasks = JoinSet::new();
+        let mut merger = Merger::new(sources.len());
+        let (items_in, mut items) = mpsc::channel(CACHE_ITEMS);
+        for (index, (cache, events)) in sources.into_iter().enumerate() {
+            tasks.spawn(run_source(index, cache, events, items_in.clone()));
+        }
+        drop(items_in);
+        let mut received = Vec::new();
+        let mut events = merger.start();
+        loop {
+            for event in events.drain(..) {
+                match &event {
+                    SyncerEvent::Status(status) => info!(%syncer, %status, "status"),
+                    SyncerEvent::Updates(updates) => debug!(%syncer, updates = updates.len(), "updates"),
+                    SyncerEvent::Progress(_) => {}
+                }
+                let sent = tokio::select! {
+                    biased;
+                    () = cancel.cancelled() => return tasks.shutdown().await,
+                    sent = out.send(event) => sent,
+                };
+                if sent.is_err() {
+                    return tasks.shutdown().await;
+                }
+            }
+            let count = tokio::select! {
+                biased;
+                () = cancel.cancelled() => return tasks.shutdown().await,
+                () = out.closed() => return tasks.shutdown().await,
+                Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
+                    pass_on_panic(ended);
+                    continue;
+                }
+                count = items.recv_many(&mut received, MAX_BATCH), if has_sources => count,
+            };
+            if count == 0 {
+                // All sources have ended: their kinds are no longer watched, or a source panicked.
+                while let Some(ended) = tasks.join_next().await {
+                    pass_on_panic(ended);
+                }
+                return;
+            }
+            for (source, item) in received.drain(..) {
+                merger.take(source, item, &mut events);
+            }
+            merger.flush(&mut events);
+        }
+    }
+}
+
+fn pass_on_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        std::panic::resume_unwind(error.into_panic());
+    }
+}
+
+/// Feeds one cache with the events of its kinds until the watches or the merger are gone.
+async fn run_source(
+    index: usize,
+    mut cache: WatcherCache,
+    mut events: mpsc::Receiver<(usize, KindEvent)>,
+    items: mpsc::Sender<(usize, CacheItem)>,
+) {
+    let mut out = Vec::new();
+    while let Some((kind, event)) = events.recv().await {
+        match event {
+            KindEvent::ListStart => cache.list_started(kind, &mut out),
+            KindEvent::Objects(objects) => {
+                for chunk in objects.chunks(CHUNK) {
+                    cache.objects_listed(kind, chunk, &mut out);
+                    if !send_all(index, &mut out, &items).await {
+                        return;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+            KindEvent::ListEnd { revision: _, as_of } => cache.list_ended(kind, as_of, &mut out),
+            KindEvent::Changes(batch) => {
+                for chunk in batch.events.chunks(CHUNK) {
+                    cache.changed(kind, chunk, &mut out);
+                    if !send_all(index, &mut out, &items).await {
+                        return;
+                    }
+                }
+                cache.advanced(kind, &batch, &mut out);
+            }
+            KindEvent::Absent => cache.absent(kind, &mut out),
+            KindEvent::Lost => cache.lost(kind, &mut out),
+        }
+        if !send_all(index, &mut out, &items).await {
+            return;
+        }
+    }
+}
+
+/// Sends all items; false when the merger is gone.
+async fn send_all(index: usize, out: &mut Vec<CacheItem>, items: &mpsc::Sender<(usize, CacheItem)>) -> bool {
+    for item in out.drain(..) {
+        if items.send((index, item)).await.is_err() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Puts the output of several caches in one order. No I/O.
+#[derive(Debug)]
+struct Merger {
+    statuses: Vec<SyncStatus>,
+    status: SyncStatus,
+    vouches: Vec<Vouch>,
+    /// What the sources together vouch for, last announced.
+    vouch: Vouch,
+    pending: Vec<Update>,
+}
+
+impl Merger {
+    fn new(sources: usize) -> Self {
+        Self {
+            statuses: vec![SyncStatus::WaitForDatastore; sources],
+            status: SyncStatus::WaitForDatastore,
+            vouches: vec![Vouch::None; sources],
+            vouch: Vouch::None,
+            pending: Vec::new(),
+        }
+    }
+
+    /// What is announced before anything has happened.
+    fn start(&self) -> Vec<SyncerEvent> {
+        let mut events = vec![SyncerEvent::Status(SyncStatus::WaitForDatastore)];
+        if self.statuses.is_empty() {
+            // Nothing to wait for; agents expect the usual statuses all the same.
+            events.extend([SyncStatus::ResyncInProgress, SyncStatus::InSync].map(SyncerEvent::Status));
+        }
+        events
+    }
+
+    /// A cache said something.
+    fn take(&mut self, source: usize, item: CacheItem, out: &mut Vec<SyncerEvent>) {
+        match item {
+            CacheItem::Updates(updates) => {
+                if self.pending.is_empty() {
+                    self.pending = updates;
+                } else {
+                    self.pending.extend(updates);
+                }
+                while self.pending.len() >= MAX_BATCH {
+                    let rest = self.pending.split_off(MAX_BATCH);
+                    out.push(SyncerEvent::Updates(std::mem::replace(&mut self.pending, rest)));
+                }
+            }
+            CacheItem::Status(status) => {
+                self.statuses[source] = status;
+                let merged = merge_statuses(self.statuses.iter().copied());
+                if merged != self.status {
+                    self.status = merged;
+                    self.flush_updates(out);
+                    out.push(SyncerEvent::Status(merged));
+                }
+            }
+            CacheItem::Vouch(vouch) => self.vouches[source] = vouch,
+        }
+    }
+
+    /// Everything that waits was taken: let it go.
+    fn flush(&mut self, out: &mut Vec<SyncerEvent>) {
+        self.flush_updates(out);
+        let vouch = self.vouches.iter().cloned().fold(Vouch::Exempt, Vouch::and);
+        if vouch != self.vouch {
+            self.vouch = vouch;
+            if let Vouch::At(as_of) = &self.vouch {
+                out.push(SyncerEvent::Progress(as_of.clone()));
+            }
+        }
+    }
+
+    fn flush_updates(&mut self, out: &mut Vec<SyncerEvent>) {
+        if !self.pending.is_empty() {
+            out.push(SyncerEvent::Updates(std::mem::take(&mut self.pending)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

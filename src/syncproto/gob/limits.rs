@@ -1,0 +1,55 @@
+//! What a peer can make a [`Decoder`](super::Decoder) hold or do.
+//!
+//! Every limit has a value for servers, whose peers send a hello and pongs, and one for clients, whose peer sends the
+//! whole of a cluster's state.
+
+/// Bounds on one decoder. Exceeding one is an error of class `limit`, before the memory is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of one message, with the frames that hold only definitions before it. A frame that announces more is refused
+    /// when its length is read.
+    pub max_message_bytes: usize,
+    /// Type definitions over the decoder's life.
+    pub max_types: usize,
+    /// Fields of all struct definitions together.
+    pub max_fields: usize,
+    /// Bytes of the name of an interface value's type.
+    pub max_name: usize,
+    /// Elements of one slice: updates of a message, algorithms of a hello, parts of a revision.
+    pub max_elements: usize,
+    /// Nesting of a value that is skipped because we do not know its field.
+    pub max_depth: usize,
+}
+
+impl Limits {
+    /// For what a client may send to a server.
+    #[must_use]
+    pub const fn server() -> Self {
+        Self {
+            // Typha's own bound; a hello has a few hundred bytes.
+            max_message_bytes: 1 << 20,
+            // A client needs six. Room for versions to come, while a table stays at a few kilobytes.
+            max_types: 128,
+            max_fields: 1024,
+            // Go's bound.
+            max_name: 1024,
+            // An element may have one byte on the wire and 200 in memory, so this holds a message below 1 MiB.
+            max_elements: 4096,
+            // Go allows 10,000 on stacks that grow. Real values nest fewer than ten deep.
+            max_depth: 64,
+        }
+    }
+
+    /// For what a server may send to a client.
+    #[must_use]
+    pub const fn client() -> Self {
+        Self {
+            // Typha puts up to 1,000 updates in a message, and a value may have etcd's 1.5 MiB. Real messages are far below
+            // 1 MiB; this is for clusters with huge network sets.
+            max_message_bytes: 256 << 20,
+            // 200 bytes each in memory. Typha sends 1,000 in a snapshot, 199 in a delta.
+            max_elements: 1 << 20,
+            ..Self::server()
+        }
+    }
+}

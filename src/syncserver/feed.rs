@@ -1,0 +1,480 @@
+//! Follows a cache once for all clients that speak one wire format, and encodes each change once.
+//!
+//! ```text
+//!  cache ─crumbs─► Feed::run ─► ring of segments ◄─marks─ clients take what lies between their mark and the head
+//!                      │              └─ forgotten: difference of two maps, encoded for that client alone
+//!                      └─ snapshot, shared by clients that arrive together
+//! ```
+//!
+//! A feed exists while it has clients (and a little longer). It never waits for any of them.
+//!
+//! Invariants:
+//! - the same segment bytes go to every client;
+//! - a snapshot shows the feed's head, never the cache's: what follows it is in the ring, without gap or overlap;
+//! - a status is encoded after the changes it belongs to, in the same segment.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio::sync::watch;
+use tokio::time::{Instant, MissedTickBehavior};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::filter::Filter;
+use super::join::join;
+use super::pace::Pace;
+use super::ring::{Limits, Mark, Ring, Taken};
+use super::snapshot::Snapshot;
+use super::wire::Wire;
+use crate::metrics::SyncerMetrics;
+use crate::snapcache::{Breadcrumb, Reader, Trail};
+use crate::syncer::SyncerType;
+use crate::syncproto::format::{SeqRange, WireFormat};
+
+/// How often a feed forgets what is old, and looks whether it is still needed.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// How many housekeepings a feed without clients survives: clients that reconnect find it as it was.
+const IDLE_ROUNDS: u32 = 30;
+
+/// How long a snapshot that nobody asks for is kept.
+const SNAPSHOT_IDLE: Duration = Duration::from_secs(10);
+
+/// Encoded bytes after which clients are woken and other tasks get their turn, in the middle of a long round.
+const ROUND_BYTES: usize = 256 << 10;
+
+/// Encoded bytes after which a round ends, so that the pace, housekeeping and a stop get their turn in a long burst.
+const ROUND_MAX_BYTES: usize = 4 << 20;
+
+/// Feeds with a filter that may exist at the same time. Each follows its cache and encodes for itself, so a client that
+/// made up ever new filters could make the server work without bound.
+const MAX_FILTERED_FEEDS: usize = 64;
+
+/// What a feed is for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct FeedKey {
+    pub(super) syncer: SyncerType,
+    pub(super) wire: Wire,
+    pub(super) filter: Filter,
+}
+
+/// Settings of feeds.
+#[derive(Clone, Debug)]
+pub(super) struct FeedConfig {
+    pub(super) max_message_size: usize,
+    pub(super) min_batching_age: Duration,
+    pub(super) limits: Limits,
+    pub(super) snapshot_max_age: Duration,
+    pub(super) pace_max: Duration,
+}
+
+/// One (syncer, wire format, filter).
+#[derive(Debug)]
+pub(super) struct Feed {
+    key: FeedKey,
+    config: FeedConfig,
+    format: Arc<dyn WireFormat>,
+    metrics: SyncerMetrics,
+    reader: Reader,
+    tasks: TaskTracker,
+    clients: AtomicUsize,
+    ended: AtomicBool,
+    state: Mutex<State>,
+    head: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct State {
+    ring: Ring,
+    pace: Pace,
+    /// The newest place before the current round: who stands there had been waiting for the round.
+    round_from: u64,
+    snapshot: Option<Shared>,
+    /// The snapshot before, if somebody still reads it.
+    previous: Weak<Snapshot>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    snapshot: Arc<Snapshot>,
+    asked_at: Instant,
+}
+
+impl Feed {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn key(&self) -> &FeedKey {
+        &self.key
+    }
+
+    pub(super) fn format(&self) -> &Arc<dyn WireFormat> {
+        &self.format
+    }
+
+    pub(super) fn metrics(&self) -> &SyncerMetrics {
+        &self.metrics
+    }
+
+    pub(super) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// The newest place.
+    pub(super) fn head(&self) -> Arc<Mark> {
+        self.lock().ring.head().clone()
+    }
+
+    /// Whether the cache is gone: there will be no more changes.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    /// Changes whenever there is more to take. Mark it seen *before* looking.
+    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.head.subscribe()
+    }
+
+    /// Appends what follows a place to `out`; see [`Ring::take`].
+    pub(super) fn take(
+        &self,
+        from: &Mark,
+        max_bytes: usize,
+        now: Instant,
+        out: &mut VecDeque<Bytes>,
+    ) -> (Taken, Arc<Mark>) {
+        let mut state = self.lock();
+        let taken = state.ring.take(from, max_bytes, out);
+        if from.sequence == state.round_from && !matches!(taken, Taken::Nothing) {
+            state.pace.on_served(now);
+        }
+        (taken, state.ring.head().clone())
+    }
+
+    /// A snapshot for a new client: an existing one unless it has been outdated for too long.
+    pub(super) fn snapshot(&self, now: Instant) -> Arc<Snapshot> {
+        let mut state = self.lock();
+        if let Some(shared) = &mut state.snapshot
+            && fresh(&shared.snapshot, now, self.config.snapshot_max_age)
+        {
+            shared.asked_at = now;
+            self.metrics.snapshots_reused.inc();
+            return shared.snapshot.clone();
+        }
+        if let Some(before_last) = state.previous.upgrade() {
+            before_last.give_up();
+        }
+        let entries = self.key.wire.snapshot_entries(self.config.max_message_size);
+        let head = state.ring.head().clone();
+        let snapshot = Snapshot::new(head, self.format.clone(), self.key.filter.clone(), entries, now);
+        let last = state.snapshot.replace(Shared { snapshot: snapshot.clone(), asked_at: now });
+        state.previous = last.as_ref().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));
+        // Freeing the last one may take a while; nobody should have to wait for that.
+        drop(state);
+        drop(last);
+        self.metrics.snapshots_generated.inc();
+        self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), self.metrics.clone()));
+        snapshot
+    }
+
+    /// Follows the cache until it ends, the feed is no longer needed, or the token is cancelled.
+    async fn run(self: Arc<Self>, mut trail: Trail, feeds: Weak<Feeds>, stop: CancellationToken) {
+        let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
+        housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut idle_rounds = 0;
+        loop {
+            let ready = trail.position().next().is_some();
+            if ready {
+                self.metrics.breadcrumb_non_block.inc()
+            } else {
+                self.metrics.breadcrumb_block.inc()
+            }
+            tokio::select! {
+                () = stop.cancelled() => break,
+                _ = housekeeping.tick() => {
+                    self.keep_house(&trail, Instant::now());
+                    idle_rounds = if self.clients.load(Ordering::Acquire) == 0 { idle_rounds + 1 } else { 0 };
+                    if idle_rounds > IDLE_ROUNDS && feeds.upgrade().is_none_or(|feeds| feeds.remove_unused(&self)) {
+                        break;
+                    }
+                }
+                crumb = trail.next() => {
+                    let Some(first) = crumb else { break };
+                    let now = Instant::now();
+                    let start = self.lock().pace.next_round(now);
+                    if start > now {
+                        tokio::select! {
+                            () = stop.cancelled() => break,
+                            () = tokio::time::sleep_until(start) => {}
+                        }
+                        self.metrics.next_breadcrumb_latency_secs.observe((start - now).as_secs_f64());
+                    }
+                    self.publish_round(first, &mut trail).await;
+                }
+            }
+        }
+        self.ended.store(true, Ordering::Release);
+        self.metrics.feed_bytes.sub(i64::try_from(self.lock().ring.bytes()).unwrap_or(0));
+        if let Some(feeds) = feeds.upgrade() {
+            feeds.forget(&self);
+        }
+        self.head.send_modify(|ticks| *ticks += 1);
+    }
+
+    /// Publishes everything there is, from the crumb `first` on.
+    async fn publish_round(&self, first: Arc<Breadcrumb>, trail: &mut Trail) {
+        self.lock().round_from = self.head().sequence;
+        let (mut published, mut unannounced) = (0, 0);
+        let mut next = Some(first);
+        while published < ROUND_MAX_BYTES
+            && let Some(crumb) = next.take().or_else(|| trail.try_next())
+        {
+            let group = self.gather(crumb, trail);
+            let bytes = self.publish(&group);
+            published += bytes;
+            unannounced += bytes;
+            if unannounced >= ROUND_BYTES {
+                self.announce();
+                unannounced = 0;
+                tokio::task::yield_now().await;
+            }
+        }
+        self.announce();
+    }
+
+    fn announce(&self) {
+        self.lock().pace.on_published(Instant::now());
+        self.head.send_modify(|ticks| *ticks += 1);
+    }
+
+    /// Crumbs that go into one message: a single one when the feed has kept up; otherwise as many as it takes to fill a
+    /// message or to have caught up.
+    fn gather(&self, first: Arc<Breadcrumb>, trail: &mut Trail) -> Vec<Arc<Breadcrumb>> {
+        let newest = trail.newest().at;
+        let lags = |crumb: &Breadcrumb| newest.saturating_duration_since(crumb.at) >= self.config.min_batching_age;
+        let mut updates = first.deltas.len();
+        let mut behind = lags(&first);
+        let mut group = vec![first];
+        while behind && updates < self.config.max_message_size {
+            let Some(crumb) = trail.try_next() else { break };
+            updates += crumb.deltas.len();
+            behind = lags(&crumb);
+            group.push(crumb);
+        }
+        group
+    }
+
+    /// Encodes a group of crumbs and puts it into the ring. Returns the number of bytes.
+    fn publish(&self, group: &[Arc<Breadcrumb>]) -> usize {
+        let [first, .., last] = group else {
+            let [only] = group else { return 0 };
+            return self.publish_between(group, only, only);
+        };
+        self.publish_between(group, first, last)
+    }
+
+    fn publish_between(&self, group: &[Arc<Breadcrumb>], first: &Breadcrumb, last: &Breadcrumb) -> usize {
+        let before = self.head();
+        let range = SeqRange { after: before.sequence, upto: last.sequence };
+        let joined;
+        let updates = if group.len() == 1 && self.key.filter.admits_all() {
+            &first.deltas
+        } else {
+            let (updates, dropped) = join(group, &self.key.filter);
+            self.metrics.updates_coalesced.inc_by(dropped as u64);
+            joined = updates;
+            &joined
+        };
+        let mut bytes = Bytes::new();
+        if !updates.is_empty() {
+            bytes = self.format.updates(range, updates);
+            self.metrics.kvs_per_msg.observe(updates.len() as f64);
+        }
+        if last.status != before.status {
+            if bytes.is_empty() && self.key.wire.is_numbered() {
+                bytes = self.format.updates(range, &[]);
+            }
+            let status = self.format.status(last.sequence, last.status);
+            bytes = if bytes.is_empty() { status } else { concat(&bytes, &status) };
+        }
+        if bytes.is_empty() {
+            // A filter hid it all. The ring stays where it is until there is something, or the next housekeeping.
+            return 0;
+        }
+        self.push(bytes, updates.len(), first.at, last)
+    }
+
+    fn push(&self, bytes: Bytes, updates: usize, first_at: Instant, last: &Breadcrumb) -> usize {
+        let len = bytes.len();
+        let mut state = self.lock();
+        let before = state.ring.bytes();
+        state.ring.push(bytes, updates, first_at, last);
+        self.count_bytes(before, state.ring.bytes());
+        len
+    }
+
+    fn count_bytes(&self, before: usize, after: usize) {
+        let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.metrics.feed_bytes.add(signed(after) - signed(before));
+    }
+
+    fn keep_house(&self, trail: &Trail, now: Instant) {
+        let here = trail.position();
+        let before = self.head();
+        if here.sequence > before.sequence {
+            // Nothing of what happened passed the filter. Let the clients' marks move on all the same: an old mark pins
+            // everything that has changed since.
+            let range = SeqRange { after: before.sequence, upto: here.sequence };
+            let bytes = if self.key.wire.is_numbered() { self.format.updates(range, &[]) } else { Bytes::new() };
+            self.push(bytes, 0, here.at, here);
+            self.announce();
+        }
+        let mut state = self.lock();
+        let held = state.ring.bytes();
+        state.ring.forget_before(now);
+        self.count_bytes(held, state.ring.bytes());
+        let unwanted = |shared: &Shared| now.saturating_duration_since(shared.asked_at) >= SNAPSHOT_IDLE;
+        if state.snapshot.as_ref().is_some_and(unwanted) {
+            state.previous = state.snapshot.take().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));
+        }
+    }
+}
+
+/// Whether a new client may still be given this snapshot.
+fn fresh(snapshot: &Snapshot, now: Instant, max_age: Duration) -> bool {
+    // It begins to age when the first change after it comes.
+    snapshot
+        .mark()
+        .outdated_at()
+        .is_none_or(|outdated| now.saturating_duration_since(outdated.max(snapshot.made_at())) <= max_age)
+}
+
+fn concat(first: &[u8], second: &[u8]) -> Bytes {
+    let mut both = BytesMut::with_capacity(first.len() + second.len());
+    both.extend_from_slice(first);
+    both.extend_from_slice(second);
+    both.freeze()
+}
+
+/// A client's hold on a feed: the feed lives on while there is one.
+#[derive(Debug)]
+pub(super) struct Lease(Arc<Feed>);
+
+impl std::ops::Deref for Lease {
+    type Target = Arc<Feed>;
+
+    fn deref(&self) -> &Arc<Feed> {
+        &self.0
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// A source of feeds: what a pipeline offers to the server.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) reader: Reader,
+    pub(super) metrics: SyncerMetrics,
+}
+
+/// Why there is no feed for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoFeed {
+    /// The syncer does not run here.
+    NoSuchSyncer,
+    /// Too many different filters are in use.
+    TooManyFilters,
+}
+
+/// All feeds of a server, made when the first client asks.
+#[derive(Debug)]
+pub(super) struct Feeds {
+    config: FeedConfig,
+    sources: BTreeMap<SyncerType, Source>,
+    feeds: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Feeds {
+    pub(super) fn new(
+        config: FeedConfig,
+        sources: BTreeMap<SyncerType, Source>,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self { config, sources, feeds: Mutex::default(), tasks, stop })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The feed for a client.
+    pub(super) fn lease(self: &Arc<Self>, key: FeedKey) -> Result<Lease, NoFeed> {
+        let source = self.sources.get(&key.syncer).ok_or(NoFeed::NoSuchSyncer)?;
+        let mut feeds = self.lock();
+        if let Some(feed) = feeds.get(&key) {
+            feed.clients.fetch_add(1, Ordering::AcqRel);
+            return Ok(Lease(feed.clone()));
+        }
+        let filtered = feeds.keys().filter(|key| !key.filter.admits_all()).count();
+        if !key.filter.admits_all() && filtered >= MAX_FILTERED_FEEDS {
+            return Err(NoFeed::TooManyFilters);
+        }
+        let trail = source.reader.follow();
+        let ring = Ring::new(trail.position(), self.config.limits);
+        let state = State {
+            round_from: ring.head().sequence,
+            ring,
+            pace: Pace::new(self.config.pace_max),
+            snapshot: None,
+            previous: Weak::new(),
+        };
+        let (head, _) = watch::channel(0);
+        let feed = Arc::new(Feed {
+            format: key.wire.format(),
+            key: key.clone(),
+            config: self.config.clone(),
+            metrics: source.metrics.clone(),
+            reader: source.reader.clone(),
+            tasks: self.tasks.clone(),
+            clients: AtomicUsize::new(1),
+            ended: AtomicBool::new(false),
+            state: Mutex::new(state),
+            head,
+        });
+        feeds.insert(key, feed.clone());
+        drop(feeds);
+        self.tasks.spawn(feed.clone().run(trail, Arc::downgrade(self), self.stop.clone()));
+        Ok(Lease(feed))
+    }
+
+    /// Removes a feed unless it has clients. Returns whether it was removed.
+    fn remove_unused(&self, feed: &Arc<Feed>) -> bool {
+        let mut feeds = self.lock();
+        // Leases are given out under the same lock.
+        let unused = feed.clients.load(Ordering::Acquire) == 0;
+        if unused {
+            feeds.remove(&feed.key);
+        }
+        unused
+    }
+
+    /// Removes a feed that has ended.
+    fn forget(&self, feed: &Arc<Feed>) {
+        let mut feeds = self.lock();
+        if feeds.get(&feed.key).is_some_and(|current| Arc::ptr_eq(current, feed)) {
+            feeds.remove(&feed.key);
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! From the first byte to a complete hello. No I/O, no clock: bytes in, a hello or a reason to close out.
+//!
+//! ```text
+//!  Detecting ──first bytes are ours──► Native ──hello frame──► (done)
+//!      └──────anything else──────────► Gob ─────client hello──► (done)
+//! ```
+//!
+//! What the client sent after its hello stays in the [`Inbound`] that is handed over with the hello.
+
+use bytes::BytesMut;
+
+use super::filter::Filter;
+use super::inbound::Inbound;
+use super::reason::CloseReason;
+use super::wire::Wire;
+use crate::syncer::SyncerType;
+use crate::syncproto::messages::{ClientHello, Message};
+use crate::syncproto::{gob, native};
+
+/// Longest text of a hello that goes into log and status: host names and versions are far shorter.
+const MAX_LOGGED: usize = 256;
+
+/// Who a client says it is. For logs and status only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Agent {
+    /// Host name, or the agent's name in our own protocol.
+    pub name: String,
+    /// Free text.
+    pub info: String,
+    /// Build version.
+    pub version: String,
+    /// The client's own number for the connection.
+    pub conn_id: u64,
+}
+
+/// What a client wants, all rules applied.
+#[derive(Debug)]
+pub(super) struct Hello {
+    pub(super) agent: Agent,
+    pub(super) syncer: SyncerType,
+    pub(super) wire: Wire,
+    pub(super) filter: Filter,
+    /// What has been received after the hello, and how to read on.
+    pub(super) inbound: Inbound,
+}
+
+/// A handshake in progress.
+#[derive(Debug)]
+pub(super) enum Handshake {
+    /// Not enough bytes to tell the protocols apart.
+    Detecting(BytesMut),
+    /// Calico's protocol.
+    Gob(Box<gob::Decoder>),
+    /// Ours.
+    Native(BytesMut),
+    /// The hello has come, whether or not it was a good one.
+    Done {
+        /// Whether it was in our protocol.
+        native: bool,
+    },
+}
+
+impl Handshake {
+    pub(super) fn new() -> Self {
+        Self::Detecting(BytesMut::new())
+    }
+
+    /// Whether the client speaks our protocol, and so understands a goodbye.
+    pub(super) fn is_native(&self) -> bool {
+        matches!(self, Self::Native(_) | Self::Done { native: true })
+    }
+
+    /// Bytes came. Returns the hello once it is complete.
+    pub(super) fn on_bytes(&mut self, bytes: &[u8]) -> Result<Option<Hello>, CloseReason> {
+        match self {
+            Self::Detecting(seen) => {
+                seen.extend_from_slice(bytes);
+                match native::detect(seen) {
+                    native::Detection::NeedMore => Ok(None),
+                    // Detecting => Native
+                    native::Detection::Native => {
+                        let rest = seen.split_off(native::MAGIC.len());
+                        *self = Self::Native(BytesMut::new());
+                        self.on_bytes(&rest)
+                    }
+                    // Detecting => Gob
+                    native::Detection::Other => {
+                        if looks_like_tls(seen) {
+                            let what = "a TLS handshake, but this server was configured without TLS".to_owned();
+                            return Err(CloseReason::NotAHello(what));
+                        }
+                        let seen = std::mem::take(seen);
+                        *self = Self::Gob(Box::new(gob::Decoder::new(gob::Limits::server())));
+                        self.on_bytes(&seen)
+                    }
+                }
+            }
+            Self::Gob(decoder) => {
+                decoder.push(bytes);
+                let envelope = match decoder.next() {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(envelope)) => envelope,
+                    Err(error) => return Err(CloseReason::NotAHello(error.to_string())),
+                };
+                let hello = match envelope.0 {
+                    Some(Message::ClientHello(hello)) => hello,
+                    Some(other) => return Err(CloseReason::NotAHello(super::inbound::name(&other).to_owned())),
+                    None => return Err(CloseReason::NotAHello("a nil message".to_owned())),
+                };
+                // Gob => Done
+                let Self::Gob(decoder) = std::mem::replace(self, Self::Done { native: false }) else { return Ok(None) };
+                on_gob_hello(hello, decoder).map(Some)
+            }
+            Self::Native(input) => {
+                input.extend_from_slice(bytes);
+                let hello = match native::decode_client(input) {
+                    Ok(None) => return Ok(None),
+                    Ok(Some(native::ClientFrame::Hello(hello))) => hello,
+                    Ok(Some(_)) => return Err(CloseReason::NotAHello("another frame of our protocol".to_owned())),
+                    Err(error) => return Err(CloseReason::NotAHello(error.to_string())),
+                };
+                // Native => Done
+                let input = std::mem::take(input);
+                *self = Self::Done { native: true };
+                on_native_hello(hello, input).map(Some)
+            }
+            Self::Done { .. } => Ok(None),
+        }
+    }
+}
+
+/// A TLS record that carries a handshake, or the start of one.
+fn looks_like_tls(bytes: &[u8]) -> bool {
+    matches!(bytes, [0x16, 0x03, ..])
+}
+
+fn syncer_named(name: &str) -> Result<SyncerType, CloseReason> {
+    // Clients from before there were several syncers name none.
+    let name = if name.is_empty() { SyncerType::Felix.as_str() } else { name };
+    SyncerType::from_name(name).ok_or_else(|| CloseReason::UnknownSyncer(shortened(name.to_owned())))
+}
+
+fn on_gob_hello(hello: ClientHello, decoder: Box<gob::Decoder>) -> Result<Hello, CloseReason> {
+    let syncer = syncer_named(&hello.syncer_type)?;
+    if !hello.supports_modern_policy_keys {
+        return Err(CloseReason::NoModernPolicyKeys);
+    }
+    let takes_snappy = hello.supported_compression_algorithms.iter().any(|algorithm| algorithm == "snappy");
+    // Compression can only begin with a fresh decoder.
+    let wire = if takes_snappy && hello.supports_decoder_restart { Wire::GobSnappy } else { Wire::GobPlain };
+    let agent = Agent {
+        name: shortened(hello.hostname),
+        info: shortened(hello.info),
+        version: shortened(hello.version),
+        conn_id: hello.client_conn_id,
+    };
+    Ok(Hello { agent, syncer, wire, filter: Filter::default(), inbound: Inbound::gob(decoder, wire) })
+}
+
+fn on_native_hello(hello: native::ClientHello, rest: BytesMut) -> Result<Hello, CloseReason> {
+    if native::negotiate(hello.min_version, hello.max_version).is_none() {
+        let (min, max) = (hello.min_version, hello.max_version);
+        let ours = native::VERSION;
+        return Err(CloseReason::Unsupported(format!(
+            "the client speaks versions {min} to {max} of our protocol, this server only {ours}"
+        )));
+    }
+    let syncer = syncer_named(&hello.syncer)?;
+    let wire = Wire::from(native::Compression::choose(&hello.compressions));
+    let agent = Agent {
+        name: shortened(hello.agent),
+        info: String::new(),
+        version: shortened(hello.agent_version),
+        conn_id: hello.conn_id,
+    };
+    Ok(Hello { agent, syncer, wire, filter: Filter::new(hello.prefixes), inbound: Inbound::native(rest) })
+}
+
+fn shortened(mut text: String) -> String {
+    if text.len() > MAX_LOGGED {
+        let end = (0..=MAX_LOGGED).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        text.truncate(end);
+        text.shrink_to_fit();
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syncproto::messages::DecoderRestart;
+
+    fn stream(message: &Message) -> BytesMut {
+        let mut bytes = BytesMut::from(&gob::client_prefix()[..]);
+        gob::encode(message, &mut bytes);
+        bytes
+    }
+
+    fn good() -> ClientHello {
+        ClientHello {
+            hostname: "node-1".to_owned(),
+            supports_decoder_restart: true,
+            supported_compression_algorithms: vec!["zstd".to_owned(), "snappy".to_owned()],
+            supports_modern_policy_keys: true,
+            ..ClientHello::default()
+        }
+    }
+
+    fn outcome(hello: ClientHello) -> Result<(SyncerType, Wire), CloseReason> {
+        let mut handshake = Handshake::new();
+        let done = handshake.on_bytes(&stream(&Message::ClientHello(hello)))?.expect("complete");
+        Ok((done.syncer, done.wire))
+    }
+
+    #[test]
+    fn a_hello_decides_syncer_and_encoding() {
+        let snappy = good();
+        let no_restart = ClientHello { supports_decoder_restart: false, ..good() };
+        let no_snappy = ClientHello { supported_compression_algorithms: vec!["lz4".to_owned()], ..good() };
+        let bgp = ClientHello { syncer_type: "bgp".to_owned(), ..good() };
+        let unknown = ClientHello { syncer_type: "Felix".to_owned(), ..good() };
+        let old = ClientHello { supports_modern_policy_keys: false, ..good() };
+        let cases = [
+            (snappy, Ok((SyncerType::Felix, Wire::GobSnappy))),
+            (no_restart, Ok((SyncerType::Felix, Wire::GobPlain))),
+            (no_snappy, Ok((SyncerType::Felix, Wire::GobPlain))),
+            (bgp, Ok((SyncerType::Bgp, Wire::GobSnappy))),
+            (unknown, Err(CloseReason::UnknownSyncer("Felix".to_owned()))),
+            (old, Err(CloseReason::NoModernPolicyKeys)),
+        ];
+        for (hello, expected) in cases {
+            assert_eq!(outcome(hello.clone()), expected, "{hello:?}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_hello_is_not_lost() {
+        let mut bytes = stream(&Message::ClientHello(good()));
+        gob::encode(&Message::Ack, &mut bytes);
+        gob::encode(&Message::Ack, &mut bytes);
+        gob::encode(&Message::Ack, &mut bytes);
+        let mut hello = Handshake::new().on_bytes(&bytes).expect("good").expect("complete");
+        use super::super::inbound::ClientEvent;
+        assert_eq!(hello.inbound.next(), Ok(Some(ClientEvent::Ack)));
+        assert_eq!(hello.inbound.next(), Ok(Some(ClientEvent::Ack)), "that of the second restart of Calico's server");
+        assert!(matches!(hello.inbound.next(), Err(CloseReason::UnexpectedMessage(_))));
+    }
+
+    #[test]
+    fn anything_but_a_hello_is_refused_in_words() {
+        let restart = Message::DecoderRestart(DecoderRestart::default());
+        for (bytes, words) in [
+            (stream(&Message::Ack), "MsgACK"),
+            (stream(&Message::SyncStatus(1)), "MsgSyncStatus"),
+            (stream(&restart), "MsgDecoderRestart"),
+            (BytesMut::from(&[0x16, 0x03, 0x01][..]), "TLS"),
+        ] {
+            let Err(CloseReason::NotAHello(said)) = Handshake::new().on_bytes(&bytes) else { panic!("{words}") };
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_at_a_character() {
+        assert_eq!(shortened("ä".repeat(200)).len(), 256);
+        assert_eq!(shortened("a".to_owned() + &"ä".repeat(200)).len(), 255);
+    }
+}

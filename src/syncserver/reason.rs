@@ -1,0 +1,116 @@
+//! Why a connection ended: one value for the log, the metric's label, the goodbye and the tests.
+
+use std::fmt;
+
+use crate::syncer::SyncerType;
+
+/// Why a connection was closed, or never came about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The client closed the connection.
+    ClientClosed,
+    /// Reading or writing failed; the system's words.
+    ConnectionLost(String),
+    /// The TLS handshake failed; its words.
+    TlsFailed(String),
+    /// No complete hello in time (TLS handshake included).
+    HandshakeTimeout,
+    /// Many connections were in their handshake, and this one had been there for long.
+    HandshakeEvicted,
+    /// The first message was not a hello, or could not be read.
+    NotAHello(String),
+    /// The client wants a syncer that does not exist or does not run here.
+    UnknownSyncer(String),
+    /// The client is too old: it does not understand policy keys that carry the kind.
+    NoModernPolicyKeys,
+    /// The client asks for something that we do not offer, in words.
+    Unsupported(String),
+    /// Something that cannot be read came from the client.
+    BadMessage(String),
+    /// Something that has no place here came from the client.
+    UnexpectedMessage(String),
+    /// The client did not acknowledge the decoder restart in time.
+    AckTimeout,
+    /// The client has not answered pings for too long.
+    PongTimeout,
+    /// Not one byte could be written for too long.
+    WriteTimeout,
+    /// The client was too far behind, and its grace period is over.
+    FellBehind,
+    /// The governor closed it: more connections than allowed.
+    Rebalanced,
+    /// The server drains, and it was this connection's turn.
+    Draining,
+    /// The server stopped.
+    Stopped,
+    /// The syncer's cache has ended.
+    SyncerEnded(SyncerType),
+}
+
+impl CloseReason {
+    /// The value of the `reason` label.
+    #[must_use]
+    pub fn label(&self) -> &'static str {
+        match self {
+            Self::ClientClosed => "client-closed",
+            Self::ConnectionLost(_) => "connection-lost",
+            Self::TlsFailed(_) => "tls-failed",
+            Self::HandshakeTimeout => "handshake-timeout",
+            Self::HandshakeEvicted => "handshake-evicted",
+            Self::NotAHello(_) => "not-a-hello",
+            Self::UnknownSyncer(_) => "unknown-syncer",
+            Self::NoModernPolicyKeys => "no-modern-policy-keys",
+            Self::Unsupported(_) => "unsupported",
+            Self::BadMessage(_) => "bad-message",
+            Self::UnexpectedMessage(_) => "unexpected-message",
+            Self::AckTimeout => "ack-timeout",
+            Self::PongTimeout => "pong-timeout",
+            Self::WriteTimeout => "write-timeout",
+            Self::FellBehind => "fell-behind",
+            Self::Rebalanced => "rebalanced",
+            Self::Draining => "draining",
+            Self::Stopped => "stopped",
+            Self::SyncerEnded(_) => "syncer-ended",
+        }
+    }
+
+    /// Whether this is how connections end in everyday life: logged as information, not as a warning.
+    #[must_use]
+    pub fn is_ordinary(&self) -> bool {
+        matches!(self, Self::ClientClosed | Self::Rebalanced | Self::Draining | Self::Stopped)
+    }
+
+    /// Whether the connection is beyond telling its client anything.
+    #[must_use]
+    pub(super) fn peer_is_gone(&self) -> bool {
+        matches!(self, Self::ClientClosed | Self::ConnectionLost(_) | Self::TlsFailed(_) | Self::WriteTimeout)
+    }
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClientClosed => f.write_str("the client closed the connection"),
+            Self::ConnectionLost(error) => write!(f, "connection lost: {error}"),
+            Self::TlsFailed(error) => write!(f, "tls handshake failed: {error}"),
+            Self::HandshakeTimeout => f.write_str("no complete hello within the handshake timeout"),
+            Self::HandshakeEvicted => f.write_str("too many connections in handshake, and this was the oldest of them"),
+            Self::NotAHello(what) => write!(f, "the first message is not a client hello: {what}"),
+            Self::UnknownSyncer(name) => write!(f, "no such syncer: {name:?}"),
+            Self::NoModernPolicyKeys => f.write_str(
+                "the client does not support modern policy keys: it is older than Calico v3.32, upgrade the agent",
+            ),
+            Self::Unsupported(what) => f.write_str(what),
+            Self::BadMessage(error) => write!(f, "cannot read what the client sent: {error}"),
+            Self::UnexpectedMessage(what) => write!(f, "the client sent what has no place here: {what}"),
+            Self::AckTimeout => f.write_str("the client did not acknowledge the decoder restart in time"),
+            Self::PongTimeout => f.write_str("the client has not answered pings within the pong timeout"),
+            Self::WriteTimeout => f.write_str("the client took not one byte within the write timeout"),
+            Self::FellBehind => f.write_str("the client is too far behind and its grace period is over"),
+            Self::Rebalanced => f.write_str("closed to spread connections over all servers"),
+            Self::Draining => f.write_str("the server is shutting down gracefully"),
+            Self::Stopped => f.write_str("the server has stopped"),
+            Self::SyncerEnded(syncer) => write!(f, "the {syncer} syncer has ended"),
+        }
+    }
+}

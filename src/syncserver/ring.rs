@@ -1,0 +1,270 @@
+//! The recent history of a feed as encoded segments, and the marks that clients stand at. No I/O, no clock.
+//!
+//! A [`Mark`] is a place between two segments, together with what the world looked like there. A client holds one mark and
+//! nothing else: from it, it can go on along the segments while the ring still has them, and otherwise by the difference
+//! between the mark's map and the newest one. So the ring may forget at any time without anybody losing anything.
+//!
+//! Invariants:
+//! - segments join without gap or overlap: the mark before one is the mark after its predecessor;
+//! - what the ring holds is bounded in bytes, updates and time, whatever clients do (the newest segment always stays).
+
+use std::collections::VecDeque;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::model::{AsOf, SyncStatus};
+use crate::snapcache::{Breadcrumb, Map};
+
+/// How long a segment is kept. Whoever lags for longer is better served with last values only. Longer than a snapshot may be
+/// old, so that a new client on a healthy network goes straight from its snapshot to the segments.
+const KEEP: Duration = Duration::from_secs(15);
+
+/// A place in a feed's history.
+#[derive(Debug)]
+pub(super) struct Mark {
+    /// Sequence number of the last crumb before this place.
+    pub(super) sequence: u64,
+    /// Everything there is at this place. Pins only what has changed since.
+    pub(super) map: Map,
+    /// The status at this place.
+    pub(super) status: SyncStatus,
+    /// When the last crumb before this place was published.
+    pub(super) at: Instant,
+    /// What the datastore had vouched for by then.
+    pub(super) as_of: Option<AsOf>,
+    /// Number of the segment that follows.
+    next: u64,
+    /// Updates that the feed has encoded up to here.
+    updates: u64,
+    /// When the first crumb after this place was published.
+    outdated_at: OnceLock<Instant>,
+}
+
+impl Mark {
+    fn new(crumb: &Breadcrumb, next: u64, updates: u64) -> Arc<Self> {
+        Arc::new(Self {
+            sequence: crumb.sequence,
+            map: crumb.map.clone(),
+            status: crumb.status,
+            at: crumb.at,
+            as_of: crumb.as_of.clone(),
+            next,
+            updates,
+            outdated_at: OnceLock::new(),
+        })
+    }
+
+    /// When this place ceased to be the newest.
+    pub(super) fn outdated_at(&self) -> Option<Instant> {
+        self.outdated_at.get().copied()
+    }
+
+    /// How much older the first change after this place is than the newest change. Zero when there is none, or one.
+    pub(super) fn age(&self, head: &Mark) -> Duration {
+        self.outdated_at().map_or(Duration::ZERO, |first| head.at.saturating_duration_since(first))
+    }
+
+    /// Updates between this place and a later one.
+    pub(super) fn updates_until(&self, later: &Mark) -> u64 {
+        later.updates.saturating_sub(self.updates)
+    }
+}
+
+/// Some crumbs as bytes.
+#[derive(Debug)]
+struct Segment {
+    bytes: Bytes,
+    updates: usize,
+    end: Arc<Mark>,
+}
+
+/// How much a ring may hold.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) bytes: usize,
+    pub(super) updates: usize,
+}
+
+/// What [`Ring::take`] found.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// There is nothing after the mark.
+    Nothing,
+    /// Segments were taken; this is the place after them.
+    UpTo(Arc<Mark>),
+    /// The segments after the mark are no longer there. This is the newest place.
+    Forgotten(Arc<Mark>),
+}
+
+/// The segments, oldest first.
+#[derive(Debug)]
+pub(super) struct Ring {
+    segments: VecDeque<Segment>,
+    first: u64,
+    head: Arc<Mark>,
+    bytes: usize,
+    updates: usize,
+    limits: Limits,
+}
+
+impl Ring {
+    /// An empty ring that stands at a crumb.
+    pub(super) fn new(start: &Breadcrumb, limits: Limits) -> Self {
+        let head = Mark::new(start, 0, 0);
+        Self { segments: VecDeque::new(), first: 0, head, bytes: 0, updates: 0, limits }
+    }
+
+    /// The newest place.
+    pub(super) fn head(&self) -> &Arc<Mark> {
+        &self.head
+    }
+
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Appends the bytes of all crumbs after the newest place up to `last`; the oldest of them was published at `first_at`.
+    pub(super) fn push(&mut self, bytes: Bytes, updates: usize, first_at: Instant, last: &Breadcrumb) {
+        let end = Mark::new(last, self.head.next + 1, self.head.updates + updates as u64);
+        let _only_once = self.head.outdated_at.set(first_at);
+        self.bytes += bytes.len();
+        self.updates += updates;
+        self.segments.push_back(Segment { bytes, updates, end: end.clone() });
+        self.head = end;
+        while self.segments.len() > 1 && (self.bytes > self.limits.bytes || self.updates > self.limits.updates) {
+            self.forget_oldest();
+        }
+    }
+
+    /// Forgets what is too old to be kept.
+    pub(super) fn forget_before(&mut self, now: Instant) {
+        while self.segments.front().is_some_and(|oldest| now.saturating_duration_since(oldest.end.at) > KEEP) {
+            self.forget_oldest();
+        }
+    }
+
+    fn forget_oldest(&mut self) {
+        if let Some(oldest) = self.segments.pop_front() {
+            self.first += 1;
+            self.bytes -= oldest.bytes.len();
+            self.updates -= oldest.updates;
+        }
+    }
+
+    /// Appends what follows a mark to `out`: whole segments, at least one, then as many as fit in `max_bytes`.
+    pub(super) fn take(&self, from: &Mark, max_bytes: usize, out: &mut VecDeque<Bytes>) -> Taken {
+        if from.next == self.head.next {
+            return Taken::Nothing;
+        }
+        if from.next < self.first {
+            return Taken::Forgotten(self.head.clone());
+        }
+        let skip = usize::try_from(from.next - self.first).unwrap_or(usize::MAX);
+        let mut taken = 0;
+        let mut end = None;
+        for segment in self.segments.iter().skip(skip) {
+            if end.is_some() && taken + segment.bytes.len() > max_bytes {
+                break;
+            }
+            taken += segment.bytes.len();
+            if !segment.bytes.is_empty() {
+                out.push_back(segment.bytes.clone());
+            }
+            end = Some(&segment.end);
+        }
+        end.map_or(Taken::Nothing, |end| Taken::UpTo(end.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::metrics::SyncerMetrics;
+    use crate::model::SyncerEvent;
+    use crate::snapcache::SnapCache;
+    use crate::syncer::SyncerType;
+
+    /// Crumbs to push: the status changes each time, which is enough to have one more.
+    fn crumbs(count: usize) -> Vec<Arc<Breadcrumb>> {
+        let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(SyncerType::Felix));
+        let mut trail = reader.follow();
+        for n in 0..count {
+            let status = if n % 2 == 0 { SyncStatus::InSync } else { SyncStatus::ResyncInProgress };
+            cache.apply(vec![SyncerEvent::Status(status)]);
+        }
+        std::iter::once(trail.position().clone()).chain(std::iter::from_fn(move || trail.try_next())).collect()
+    }
+
+    fn bytes(n: usize, len: usize) -> Bytes {
+        Bytes::from(vec![u8::try_from(n % 251).unwrap_or(0); len])
+    }
+
+    proptest! {
+        /// Whoever stands at any mark gets all that followed in order, or is told that it is forgotten.
+        #[test]
+        fn segments_join_without_gap_and_what_is_held_is_bounded(
+            lens in proptest::collection::vec(0_usize..50, 1..40), room in 0_usize..120, limit in 0_usize..300,
+        ) {
+            let crumbs = crumbs(lens.len());
+            let mut ring = Ring::new(&crumbs[0], Limits { bytes: limit, updates: 1000 });
+            let mut marks = vec![ring.head().clone()];
+            for (n, len) in lens.iter().enumerate() {
+                ring.push(bytes(n, *len), 1, crumbs[n + 1].at, &crumbs[n + 1]);
+                marks.push(ring.head().clone());
+                prop_assert!(ring.bytes() <= limit.max(*len));
+            }
+            for (n, start) in marks.iter().enumerate() {
+                let (mut at, mut out) = (start.clone(), VecDeque::new());
+                let complete = loop {
+                    let had: usize = out.iter().map(Bytes::len).sum();
+                    match ring.take(&at, room, &mut out) {
+                        Taken::Nothing => break true,
+                        Taken::Forgotten(head) => {
+                            prop_assert!(Arc::ptr_eq(&head, ring.head()));
+                            break false;
+                        }
+                        Taken::UpTo(end) => {
+                            prop_assert!(end.sequence > at.sequence);
+                            let took = out.iter().map(Bytes::len).sum::<usize>() - had;
+                            prop_assert!(took <= room.max(lens[usize::try_from(at.sequence).unwrap_or(0)]));
+                            at = end;
+                        }
+                    }
+                };
+                if complete {
+                    prop_assert!(Arc::ptr_eq(&at, ring.head()));
+                    let got: Vec<u8> = out.iter().flatten().copied().collect();
+                    let expected: Vec<u8> = lens.iter().enumerate().skip(n).flat_map(|(n, len)| bytes(n, *len)).collect();
+                    prop_assert_eq!(got, expected);
+                } else {
+                    prop_assert!(out.is_empty(), "forgotten is forgotten as a whole");
+                    let after: usize = lens[n..].iter().sum();
+                    prop_assert!(after > limit || lens.len() - n > 1000, "nothing is forgotten without need");
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_old_is_forgotten_and_a_mark_ages_with_the_first_change_after_it() {
+        let first = crumbs(0).swap_remove(0);
+        let mut ring = Ring::new(&first, Limits { bytes: 1000, updates: 1000 });
+        let start = ring.head().clone();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(start.age(ring.head()), Duration::ZERO, "nothing happened, so nothing is missing");
+        let crumbs = crumbs(2);
+        ring.push(bytes(1, 1), 1, crumbs[1].at, &crumbs[1]);
+        assert_eq!(start.age(ring.head()), Duration::ZERO, "only the newest is missing");
+        ring.forget_before(Instant::now() + KEEP);
+        assert_eq!(ring.bytes(), 1);
+        ring.forget_before(Instant::now() + KEEP + Duration::from_millis(1));
+        assert_eq!(ring.bytes(), 0);
+        assert!(matches!(ring.take(&start, 10, &mut VecDeque::new()), Taken::Forgotten(_)));
+    }
+}

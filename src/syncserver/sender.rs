@@ -1,0 +1,288 @@
+//! What a client gets next. No sockets, no clock: the driver asks when there is room, and passes the time in.
+//!
+//! ```text
+//!  Idle ──start──► Snapshot ──all queued──► Following ◄──────all queued────── CatchUp
+//!                                               └──history is forgotten──────────▲
+//! ```
+//!
+//! `Snapshot`: pieces of a shared snapshot. `Following`: segments from the feed's ring. `CatchUp`: the difference between the
+//! map that the client has and the newest one, last values only; while it is on its way, the ring may move on.
+//!
+//! Invariants:
+//! - the client's state equals its mark's map whenever all that was queued has arrived (and no catch-up is under way);
+//! - a status is queued after the data that it belongs to;
+//! - no more than [`FILL_BYTES`] and one message are queued at a time, whatever the client lacks.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::difference::difference;
+use super::feed::Lease;
+use super::reason::CloseReason;
+use super::ring::{Mark, Taken};
+use super::snapshot::{Piece, Place, Snapshot};
+use crate::model::{SyncStatus, Update};
+use crate::syncproto::format::SeqRange;
+
+/// How much is queued for a client at a time. Enough to fill a send buffer in one system call, little enough that a stalled
+/// client pins next to nothing.
+const FILL_BYTES: usize = 256 << 10;
+
+/// Updates per message of a catch-up, as in a snapshot.
+const CATCH_UP_UPDATES: usize = 1000;
+
+/// A message of a catch-up ends when its values pass this many bytes.
+const CATCH_UP_BYTES: usize = 256 << 10;
+
+/// When a client is too far behind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) max_fall_behind: Duration,
+    pub(super) grace: Duration,
+}
+
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    Snapshot { snapshot: Arc<Snapshot>, place: Place },
+    CatchUp { updates: VecDeque<Arc<Update>>, target: Arc<Mark> },
+    Following,
+}
+
+/// What one step has done.
+enum Step {
+    /// So many bytes were queued.
+    Queued(usize),
+    /// There is nothing to queue until [`Sender::woken`].
+    Dry,
+    /// Something ended here that the driver wants to see written before more is queued.
+    Pause,
+}
+
+/// See the module's documentation.
+#[derive(Debug)]
+pub(super) struct Sender {
+    feed: Lease,
+    patience: Patience,
+    phase: Phase,
+    mark: Arc<Mark>,
+    wake: watch::Receiver<u64>,
+    dry: bool,
+    grace_until: Option<Instant>,
+    grace_noted: bool,
+}
+
+impl Sender {
+    /// A sender that has not begun.
+    pub(super) fn new(feed: Lease, patience: Patience) -> Self {
+        let (mark, wake) = (feed.head(), feed.subscribe());
+        Self { feed, patience, phase: Phase::Idle, mark, wake, dry: false, grace_until: None, grace_noted: false }
+    }
+
+    pub(super) fn feed(&self) -> &Lease {
+        &self.feed
+    }
+
+    /// Where the client stands.
+    pub(super) fn mark(&self) -> &Arc<Mark> {
+        &self.mark
+    }
+
+    /// Whether a snapshot is on its way.
+    pub(super) fn in_snapshot(&self) -> bool {
+        matches!(self.phase, Phase::Snapshot { .. })
+    }
+
+    /// Whether a catch-up is on its way.
+    pub(super) fn in_catch_up(&self) -> bool {
+        matches!(self.phase, Phase::CatchUp { .. })
+    }
+
+    /// Whether there is nothing to queue until [`Self::woken`].
+    pub(super) fn is_dry(&self) -> bool {
+        self.dry
+    }
+
+    /// Waits until there may be something to queue again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a wake-up that nobody waited for is found by the next call, or by [`Self::fill`].
+    pub(super) async fn woken(&mut self) {
+        // Never an error: what we hold a lease on, or a share of, keeps its end alive.
+        if self.wake.changed().await.is_ok() {
+            self.dry = false;
+        } else {
+            std::future::pending::<()>().await;
+        }
+    }
+
+    /// Idle => Snapshot. The client is ready for its snapshot.
+    pub(super) fn start(&mut self, now: Instant, out: &mut VecDeque<Bytes>) {
+        let snapshot = self.feed.snapshot(now);
+        self.wake = snapshot.progress();
+        self.mark = snapshot.mark().clone();
+        push(out, snapshot.begin());
+        self.phase = Phase::Snapshot { snapshot, place: Place::default() };
+        self.dry = false;
+    }
+
+    /// The last byte of the snapshot has been handed to the kernel: the grace period begins.
+    pub(super) fn on_snapshot_sent(&mut self, now: Instant) {
+        self.grace_until = Some(now + self.patience.grace);
+    }
+
+    /// Queues what the client lacks, as far as there is room. Call it again when that has been written, or,
+    /// when the sender [is dry](Self::is_dry), once it was [woken](Self::woken).
+    pub(super) fn fill(&mut self, now: Instant, out: &mut VecDeque<Bytes>) -> Result<(), CloseReason> {
+        if self.dry && !self.wake.has_changed().unwrap_or(true) {
+            return Ok(());
+        }
+        // Seen first, looked at second: what comes in between wakes us again.
+        self.wake.borrow_and_update();
+        self.dry = false;
+        let mut queued = 0;
+        while queued < FILL_BYTES {
+            match self.step(now, FILL_BYTES - queued, out)? {
+                Step::Queued(bytes) => queued += bytes,
+                Step::Dry => {
+                    self.dry = true;
+                    break;
+                }
+                Step::Pause => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, now: Instant, room: usize, out: &mut VecDeque<Bytes>) -> Result<Step, CloseReason> {
+        match &mut self.phase {
+            Phase::Idle => Ok(Step::Dry),
+            Phase::Snapshot { snapshot, place } => Ok(match snapshot.piece(place) {
+                Piece::Bytes(bytes, next) => {
+                    *place = next;
+                    Step::Queued(push(out, bytes))
+                }
+                Piece::NotYet => Step::Dry,
+                Piece::End => {
+                    // Snapshot => Following
+                    push(out, snapshot.end());
+                    self.follow(SyncStatus::WaitForDatastore, out);
+                    Step::Pause
+                }
+            }),
+            Phase::CatchUp { updates, target } => {
+                if !updates.is_empty() {
+                    let mut bytes = 0;
+                    let mut fits = |update: &Arc<Update>| {
+                        let fits = bytes < CATCH_UP_BYTES;
+                        bytes += update.value.as_ref().map_or(0, |value| value.bytes.len());
+                        fits
+                    };
+                    let count = updates.iter().take(CATCH_UP_UPDATES).take_while(|update| fits(update)).count();
+                    let message: Vec<Arc<Update>> = updates.drain(..count).collect();
+                    // The position moves with the last message.
+                    let upto = if updates.is_empty() { target.sequence } else { self.mark.sequence };
+                    let range = SeqRange { after: self.mark.sequence, upto };
+                    let queued = push(out, self.feed.format().updates(range, &message));
+                    if !updates.is_empty() {
+                        return Ok(Step::Queued(queued));
+                    }
+                } else if self.feed.key().wire.is_numbered() {
+                    let range = SeqRange { after: self.mark.sequence, upto: target.sequence };
+                    push(out, self.feed.format().updates(range, &[]));
+                }
+                // CatchUp => Following
+                let status = self.mark.status;
+                self.mark = target.clone();
+                self.follow(status, out);
+                Ok(Step::Queued(0))
+            }
+            Phase::Following => self.advance(now, room, out),
+        }
+    }
+
+    /// Goes on with the ring from the current mark; `status` is what the client was last told.
+    fn follow(&mut self, status: SyncStatus, out: &mut VecDeque<Bytes>) {
+        if self.mark.status != status {
+            push(out, self.feed.format().status(self.mark.sequence, self.mark.status));
+        }
+        self.wake = self.feed.subscribe();
+        self.phase = Phase::Following;
+    }
+
+    fn advance(&mut self, now: Instant, room: usize, out: &mut VecDeque<Bytes>) -> Result<Step, CloseReason> {
+        // Before looking for more: there will be none after this.
+        let ended = self.feed.has_ended();
+        let queued_before = out.len();
+        let (taken, head) = self.feed.take(&self.mark, room, now, out);
+        self.check_age(&head, now)?;
+        match taken {
+            Taken::Nothing if ended => Err(CloseReason::SyncerEnded(self.feed.key().syncer)),
+            Taken::Nothing => Ok(Step::Dry),
+            Taken::UpTo(end) => {
+                self.feed.metrics().client_latency_secs.observe(self.mark.age(&head).as_secs_f64());
+                self.mark = end;
+                Ok(Step::Queued(out.range(queued_before..).map(Bytes::len).sum()))
+            }
+            Taken::Forgotten(head) => {
+                // Following => CatchUp
+                let updates = difference(&self.mark.map, &head.map, &self.feed.key().filter);
+                let missed = self.mark.updates_until(&head);
+                let metrics = self.feed.metrics();
+                metrics.catch_ups.inc();
+                metrics.updates_coalesced.inc_by(missed.saturating_sub(updates.len() as u64));
+                tracing::debug!(
+                    from = self.mark.sequence,
+                    to = head.sequence,
+                    missed,
+                    changed = updates.len(),
+                    "client lags by more than is kept, sending last values"
+                );
+                self.phase = Phase::CatchUp { updates: updates.into(), target: head };
+                Ok(Step::Queued(0))
+            }
+        }
+    }
+
+    /// A client that is too far behind is cut once its grace period is over.
+    fn check_age(&mut self, head: &Mark, now: Instant) -> Result<(), CloseReason> {
+        if self.mark.age(head) <= self.patience.max_fall_behind {
+            self.grace_noted = false;
+            return Ok(());
+        }
+        if self.grace_until.is_some_and(|until| now > until) {
+            return Err(CloseReason::FellBehind);
+        }
+        if !self.grace_noted {
+            self.grace_noted = true;
+            self.feed.metrics().connections_grace_used.inc();
+            tracing::warn!(age = ?self.mark.age(head), "client is too far behind, but within its grace period");
+        }
+        Ok(())
+    }
+
+    /// Time passed while the client took nothing: is it too far behind by now?
+    pub(super) fn check(&mut self, now: Instant) -> Result<(), CloseReason> {
+        match self.phase {
+            Phase::Idle | Phase::Snapshot { .. } => Ok(()),
+            Phase::CatchUp { .. } | Phase::Following => {
+                let head = self.feed.head();
+                self.check_age(&head, now)
+            }
+        }
+    }
+}
+
+/// Queues bytes unless there are none. Returns their number.
+fn push(out: &mut VecDeque<Bytes>, bytes: Bytes) -> usize {
+    let len = bytes.len();
+    if len > 0 {
+        out.push_back(bytes);
+    }
+    len
+}

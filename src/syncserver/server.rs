@@ -1,0 +1,427 @@
+//! Accepts connections, tracks them, and ends them when there are too many or the server goes.
+//!
+//! ```text
+//!  Running ──drain──► Draining (listener closed, one connection after the other ends) ──nobody left──► Stopped
+//!      └───────────────────────────────stop──────────────────────────────────────────────────────────────▲
+//! ```
+//!
+//! Nothing that a single connection does can hold up the loop here: TLS and hello happen in the connection's own task, under
+//! a time-out; a failing `accept` is tried again after a pause.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::config::Config;
+use super::connection::{Counted, Shared, serve};
+use super::feed::{FeedConfig, Feeds, Source};
+use super::governor::{Drain, Governor};
+use super::liveness::Timeouts;
+use super::ring::Limits;
+use super::sender::Patience;
+use super::status::ClientStatus;
+use super::tracker::{Order, Tracker};
+use super::transport::{Listener, TcpInlet, TlsSource};
+use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::snapcache::Reader;
+use crate::syncer::SyncerType;
+
+/// Pause after the first failure of `accept`. The usual cause is that file descriptors have run out, and then every
+/// connection that ends helps.
+const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
+
+/// Longest pause between attempts to accept: how long a healthy server may seem deaf after the cause has gone.
+const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A connection that has been in its handshake for this long may be closed to make room for another one. Handshakes take
+/// milliseconds; on a server that is overloaded by honest clients they still end before this.
+const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// How often the server shows that its loop is alive.
+const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// The metrics that a server writes.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    /// Of the server as a whole.
+    pub server: ServerMetrics,
+    /// Of the syncers that it serves; the same handles that their pipelines write.
+    pub syncers: BTreeMap<SyncerType, SyncerMetrics>,
+}
+
+/// Makes servers.
+#[derive(Debug)]
+pub struct Server;
+
+impl Server {
+    /// Listens on the configured address. Clients may connect from now on, and are served as soon as [`Bound::run`] runs.
+    ///
+    /// # Errors
+    /// When the address cannot be bound.
+    pub async fn bind(
+        config: Config,
+        caches: BTreeMap<SyncerType, Reader>,
+        metrics: Metrics,
+        tls: Option<TlsSource>,
+    ) -> io::Result<Bound<TcpInlet>> {
+        let listener = TcpInlet::bind(&config.host, config.port, config.send_buffer).await?;
+        Ok(Self::with_listener(listener, config, caches, metrics, tls))
+    }
+
+    /// Serves whatever a listener brings.
+    ///
+    /// # Panics
+    /// When a cache has no metrics beside it.
+    #[must_use]
+    pub fn with_listener<L: Listener>(
+        listener: L,
+        config: Config,
+        caches: BTreeMap<SyncerType, Reader>,
+        metrics: Metrics,
+        tls: Option<TlsSource>,
+    ) -> Bound<L> {
+        let seed = if config.seed == 0 { rand::random() } else { config.seed };
+        let sources = caches
+            .into_iter()
+            .map(|(syncer, reader)| {
+                let metrics = metrics.syncers.get(&syncer).expect("every syncer has metrics").clone();
+                (syncer, Source { reader, metrics })
+            })
+            .collect();
+        let feed_config = FeedConfig {
+            max_message_size: config.max_message_size.max(1),
+            min_batching_age: config.min_batching_age,
+            limits: Limits { bytes: config.max_lag_bytes, updates: config.max_lag_updates },
+            // A new client must not be far behind from the start.
+            snapshot_max_age: config.snapshot_max_age.min(config.max_fall_behind / 2),
+            pace_max: config.pace_max,
+        };
+        let (feed_tasks, stop_feeds) = (TaskTracker::new(), CancellationToken::new());
+        let shared = Shared {
+            feeds: Feeds::new(feed_config, sources, feed_tasks.clone(), stop_feeds.clone()),
+            tls,
+            handshake_timeout: config.handshake_timeout,
+            timeouts: Timeouts {
+                ping_interval: config.ping_interval,
+                pong: config.pong_timeout,
+                write: config.write_timeout,
+            },
+            patience: Patience { max_fall_behind: config.max_fall_behind, grace: config.new_client_grace },
+            epoch: seed.rotate_left(17) | 1,
+            seed,
+        };
+        let (phase, _) = watch::channel(Phase::Running);
+        let state = Arc::new(State {
+            tracker: Tracker::default(),
+            max_connections: AtomicUsize::new(config.max_connections),
+            phase,
+        });
+        Bound {
+            listener,
+            slots: Arc::new(Semaphore::new(config.max_handshakes.clamp(1, Semaphore::MAX_PERMITS))),
+            config,
+            seed,
+            metrics: metrics.server,
+            shared: Arc::new(shared),
+            state,
+            feed_tasks,
+            stop_feeds,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Running,
+    Draining,
+    Stopped,
+}
+
+#[derive(Debug)]
+struct State {
+    tracker: Tracker,
+    max_connections: AtomicUsize,
+    phase: watch::Sender<Phase>,
+}
+
+impl State {
+    fn advance(&self, to: Phase) {
+        self.phase.send_if_modified(|phase| {
+            let later = to > *phase;
+            *phase = (*phase).max(to);
+            later
+        });
+    }
+}
+
+/// Steers a running server, and looks into it.
+#[derive(Clone, Debug)]
+pub struct Handle(Arc<State>);
+
+impl Handle {
+    /// Stops listening and ends all connections one after the other, spread over the shutdown time. [`Bound::run`] returns
+    /// when the last one has ended. Calling it again changes nothing.
+    pub fn drain(&self) {
+        self.0.advance(Phase::Draining);
+    }
+
+    /// Ends all connections at once.
+    pub fn stop(&self) {
+        self.0.advance(Phase::Stopped);
+    }
+
+    /// Sets how many connections the governor allows.
+    pub fn set_max_connections(&self, max: usize) {
+        let before = self.0.max_connections.swap(max, Ordering::Relaxed);
+        if before != max {
+            tracing::info!(before, now = max, "new limit of connections");
+        }
+    }
+
+    /// Connections now, in handshake or later, without those that are about to end.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.0.tracker.len()
+    }
+
+    /// What is known of every connection, oldest first.
+    #[must_use]
+    pub fn clients(&self) -> Vec<ClientStatus> {
+        self.0.tracker.status(Instant::now())
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub struct Bound<L> {
+    listener: L,
+    config: Config,
+    seed: u64,
+    metrics: ServerMetrics,
+    shared: Arc<Shared>,
+    state: Arc<State>,
+    slots: Arc<Semaphore>,
+    feed_tasks: TaskTracker,
+    stop_feeds: CancellationToken,
+}
+
+impl<L: Listener> Bound<L> {
+    /// Where it listens, with the port that the system chose.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// A handle to steer the server with.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        Handle(self.state.clone())
+    }
+
+    /// Serves until a drain is complete or the server is stopped. `alive` is called every few seconds from the loop that
+    /// accepts connections, for as long as it works.
+    ///
+    /// # Cancel safety
+    /// Dropping the future ends neither connections nor feeds; use [`Handle::stop`].
+    pub async fn run(self, alive: impl Fn() + Send) {
+        let Self { listener, config, seed, metrics, shared, state, slots, feed_tasks, stop_feeds } = self;
+        let connections = TaskTracker::new();
+        let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None });
+        // The upper half is random so that numbers of different lives of the server do not meet in one log.
+        let mut next_id = (seed & 0xffff_ffff_0000_0000) | 1;
+        let mut phase = state.phase.subscribe();
+        let mut governor = Governor::new(config.drop_interval, seed);
+        let mut look_at = Instant::now() + governor.next_look();
+        let mut drain: Option<(Drain, Instant)> = None;
+        let mut heartbeat = tokio::time::interval(HEARTBEAT);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let now_phase = *phase.borrow_and_update();
+            match now_phase {
+                Phase::Running => {}
+                // Running => Draining
+                Phase::Draining if accepting.is_some() => {
+                    accepting = None;
+                    let n = state.tracker.len();
+                    let (within, apart) = (config.shutdown_timeout, config.shutdown_drop_interval_max);
+                    tracing::info!(
+                        connections = n,
+                        ?within,
+                        "draining: no new connections, present ones end one by one"
+                    );
+                    let Some(mut spread) = Drain::new(n, within, apart, seed) else { break };
+                    let first = Instant::now() + spread.next_drop();
+                    drain = Some((spread, first));
+                }
+                Phase::Draining => {}
+                Phase::Stopped => break,
+            }
+            let drop_at = drain.as_ref().map(|(_, at)| *at);
+            tokio::select! {
+                _ = phase.changed() => {}
+                _ = heartbeat.tick() => alive(),
+                accepted = next_connection(accepting.as_mut(), &state.tracker, &metrics) => {
+                    let (stream, peer, slot) = accepted;
+                    metrics.connections_accepted.inc();
+                    let client = state.tracker.add(next_id, peer, Instant::now());
+                    next_id += 1;
+                    let task = one_connection::<L>(stream, client, slot, shared.clone(), state.clone(), metrics.clone());
+                    connections.spawn(task);
+                }
+                () = sleep_until(look_at) => {
+                    look_at = Instant::now() + governor.next_look();
+                    let (n, max) = (state.tracker.len(), state.max_connections.load(Ordering::Relaxed));
+                    // The newest go: they have just come here and find another server most easily, and long-lived
+                    // connections stay long-lived.
+                    if Governor::must_drop(n, max) && state.tracker.end_newest(Order::Rebalance).is_some() {
+                        metrics.connections_dropped.inc();
+                    }
+                }
+                () = sleep_or_never(drop_at) => {
+                    let Some((spread, at)) = &mut drain else { continue };
+                    let n = state.tracker.len();
+                    let _ended = state.tracker.end_nth(spread.choose(n), Order::Drain);
+                    if n <= 1 {
+                        break;
+                    }
+                    *at = Instant::now() + spread.next_drop();
+                }
+            }
+        }
+        // Draining, Running => Stopped
+        drop(accepting);
+        state.advance(Phase::Stopped);
+        state.tracker.end_all(Order::Stop);
+        connections.close();
+        connections.wait().await;
+        stop_feeds.cancel();
+        feed_tasks.close();
+        feed_tasks.wait().await;
+        tracing::info!("server has stopped");
+    }
+}
+
+async fn sleep_or_never(at: Option<Instant>) {
+    match at {
+        Some(at) => sleep_until(at).await,
+        None => pending().await,
+    }
+}
+
+/// The inlet of a running server.
+struct Accepting<L> {
+    listener: L,
+    slots: Arc<Semaphore>,
+    slot: Option<OwnedSemaphorePermit>,
+    pause: Option<(Duration, Instant)>,
+}
+
+/// The next connection, with its right to be in handshake. Waits forever when nothing is accepted any more.
+///
+/// # Cancel safety
+/// Cancel safe: what has been achieved is kept in `accepting`.
+async fn next_connection<L: Listener>(
+    accepting: Option<&mut Accepting<L>>,
+    tracker: &Tracker,
+    metrics: &ServerMetrics,
+) -> (L::Stream, SocketAddr, OwnedSemaphorePermit) {
+    let Some(accepting) = accepting else { return pending().await };
+    loop {
+        if let Some((_, until)) = accepting.pause {
+            sleep_until(until).await;
+        }
+        let slot = match accepting.slot.take() {
+            Some(slot) => slot,
+            None => free_slot(&accepting.slots, tracker).await,
+        };
+        let slot = accepting.slot.insert(slot);
+        debug_assert_eq!(slot.num_permits(), 1, "one connection, one slot");
+        match accepting.listener.accept().await {
+            Ok((stream, peer)) => {
+                accepting.pause = None;
+                if let Some(slot) = accepting.slot.take() {
+                    return (stream, peer, slot);
+                }
+            }
+            Err(error) => {
+                metrics.accept_errors.inc();
+                let pause = accepting.pause.map_or(ACCEPT_PAUSE_MIN, |(last, _)| (last * 2).min(ACCEPT_PAUSE_MAX));
+                if accepting.pause.is_none() {
+                    tracing::warn!(
+                        %error,
+                        "cannot accept connections, trying again; if it says too many open files, raise the limit of file descriptors"
+                    );
+                }
+                accepting.pause = Some((pause, Instant::now() + pause));
+            }
+        }
+    }
+}
+
+/// Waits for a connection to leave its handshake. When they take too long, the oldest one is made to.
+async fn free_slot(slots: &Arc<Semaphore>, tracker: &Tracker) -> OwnedSemaphorePermit {
+    loop {
+        let acquire = slots.clone().acquire_owned();
+        let evict_at = if slots.available_permits() > 0 {
+            None
+        } else {
+            tracker.oldest_handshake().map(|client| client.accepted_at + HANDSHAKE_PATIENCE)
+        };
+        tokio::select! {
+            biased;
+            slot = acquire => return slot.expect("the semaphore is never closed"),
+            () = sleep_or_never(evict_at) => {
+                if let Some(client) = tracker.oldest_handshake() {
+                    tracker.remove(client.id);
+                    client.order(Order::Evict);
+                }
+            }
+        }
+    }
+}
+
+/// A connection that is counted, even if its task should panic.
+struct Tracked {
+    id: u64,
+    state: Arc<State>,
+    _active: Counted,
+}
+
+impl Drop for Tracked {
+    fn drop(&mut self) {
+        self.state.tracker.remove(self.id);
+    }
+}
+
+async fn one_connection<L: Listener>(
+    stream: L::Stream,
+    client: Arc<super::tracker::Client>,
+    slot: OwnedSemaphorePermit,
+    shared: Arc<Shared>,
+    state: Arc<State>,
+    metrics: ServerMetrics,
+) {
+    let tracked = Tracked { id: client.id, state, _active: Counted::new(&metrics.connections_active) };
+    let reason = serve(stream, client.clone(), shared, slot).await;
+    drop(tracked);
+    metrics.connections_closed.with_label_values(&[reason.label()]).inc();
+    let lasted = client.accepted_at.elapsed();
+    let (conn, peer) = (client.id, client.peer);
+    let agent = client.agent.get().map_or("", |agent| agent.name.as_str());
+    if reason.is_ordinary() {
+        tracing::info!(conn, %peer, agent, ?lasted, %reason, "client left");
+    } else {
+        tracing::warn!(conn, %peer, agent, ?lasted, %reason, "client disconnected");
+    }
+}

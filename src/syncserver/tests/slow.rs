@@ -1,0 +1,153 @@
+//! Clients that lag: grace, the limit of history, last values only.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::harness::*;
+use crate::model::{SyncStatus, SyncerEvent, UpdateType};
+use crate::syncserver::Config;
+
+fn big(n: usize) -> String {
+    // Does not compress to nothing, so that pipes fill in every encoding.
+    let mut jitter = crate::syncserver::jitter::Jitter::new(n as u64);
+    (0..500).map(|_| char::from(b'!' + u8::try_from(jitter.below(90)).expect("below 90"))).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_lags_by_more_than_is_kept_gets_last_values_and_goes_on() {
+    let config = Config { max_lag_bytes: 20_000, max_lag_updates: 200, ..config() };
+    for speech in Speech::all() {
+        let mut world = World::new(config.clone());
+        world.put(&[("/gone", "1"), ("/same", "1")]);
+        world.status(SyncStatus::InSync);
+        let mut client = Client::new(world.dial(1024).await, speech.clone());
+        client.hello("felix").await;
+        client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+        // It stops reading, and the world goes on.
+        world.delete("/gone");
+        for round in 0..50 {
+            for key in 0..10 {
+                world.put(&[(&format!("/k/{key}"), &big(round * 10 + key))]);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        world.put(&[("/last", "1")]);
+        client.until("the last key", |client| client.map.contains_key("/last")).await;
+        let expected: Vec<u8> = big(49 * 10 + 3).into_bytes();
+        assert_eq!(client.map["/k/3"], expected, "{speech:?}");
+        assert!(!client.map.contains_key("/gone"), "{speech:?}: deletions are not lost");
+        assert_eq!(client.map.len(), 12, "{speech:?}");
+        assert!(client.updates < 400, "{speech:?}: {} updates, history is not replayed", client.updates);
+        assert!(world.felix_metrics.catch_ups.get() >= 1, "{speech:?}");
+        assert!(world.felix_metrics.updates_coalesced.get() > 100, "{speech:?}");
+        world.put(&[("/again", "1")]);
+        client.until("on the ring again", |client| client.map.contains_key("/again")).await;
+        assert!(world.felix_metrics.feed_bytes.get() < 30_000, "what is held is bounded");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_snapshot_uses_the_grace_period_and_survives() {
+    let config =
+        Config { max_fall_behind: Duration::from_millis(500), new_client_grace: Duration::from_secs(1), ..config() };
+    let mut world = World::new(config);
+    let values: Vec<(String, String)> = (0..2000).map(|n| (format!("/k/{n}"), big(n))).collect();
+    world.put(&values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>());
+    world.status(SyncStatus::InSync);
+    let mut client = Client::new(world.dial(4096).await, Speech::GobSnappy);
+    client.hello("felix").await;
+    client.until("the restart", |client| client.streaming).await;
+    for n in 0..30 {
+        world.put(&[(&format!("/late/{n}"), "1")]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    client.until("everything", |client| client.map.len() == 2030).await;
+    assert_eq!(client.status, SyncStatus::InSync);
+    assert_eq!(world.felix_metrics.connections_grace_used.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_falls_behind_after_its_grace_is_cut() {
+    let config = Config {
+        max_fall_behind: Duration::from_millis(500),
+        new_client_grace: Duration::from_secs(1),
+        ping_interval: Duration::from_secs(1),
+        ..config()
+    };
+    let mut world = World::new(config);
+    world.put(&[("/a", "1")]);
+    world.status(SyncStatus::InSync);
+    let mut client = Client::new(world.dial(4096).await, Speech::GobSnappy);
+    client.hello("felix").await;
+    client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    for n in 0..200 {
+        world.put(&[(&format!("/k/{n}"), &big(n))]);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    eventually("it is cut", || world.closed("fell-behind") == 1).await;
+    assert_eq!(world.felix_metrics.connections_grace_used.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stalled_client_delays_nobody() {
+    let mut world = World::new(config());
+    let mut stalled = Client::new(world.dial(256).await, Speech::GobPlain);
+    stalled.hello("felix").await;
+    let mut brisk = world.connect(Speech::GobPlain).await;
+    for n in 0..100 {
+        world.put(&[("/a", &big(n))]);
+        let expected = big(n).into_bytes();
+        let heard = brisk.until("the value", |client| client.map.get("/a") == Some(&expected));
+        timeout(Duration::from_millis(100), heard).await.expect("at once");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_was_given_up_is_still_read_to_its_end() {
+    let mut world = World::new(Config { snapshot_max_age: Duration::from_millis(10), ..config() });
+    let values: Vec<(String, String)> = (0..3000).map(|n| (format!("/k/{n:04}"), big(n))).collect();
+    world.put(&values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>());
+    world.status(SyncStatus::InSync);
+    let mut slow = Client::new(world.dial(512).await, Speech::GobSnappy);
+    slow.hello("felix").await;
+    slow.until("the restart", |client| client.streaming).await;
+    for n in 0..4 {
+        world.put(&[("/changing", &n.to_string())]);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let mut client = world.connect(Speech::GobSnappy).await;
+        client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+    }
+    assert!(world.felix_metrics.snapshots_generated.get() >= 4);
+    slow.until("in sync", |client| client.status == SyncStatus::InSync).await;
+    assert_eq!(slow.map.len() - usize::from(slow.map.contains_key("/changing")), 3000);
+    slow.until("the newest", |client| client.map.get("/changing").is_some_and(|value| value == b"3")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn joined_changes_leave_out_replaced_values_but_no_deletion() {
+    let mut world = World::new(Config { min_batching_age: Duration::ZERO, ..config() });
+    let mut client = world.connect(Speech::GobSnappy).await;
+    world.put(&[("/first", "1")]);
+    client.until("the first key", |client| client.map.len() == 1).await;
+    // All in one go: the feed gets its turn only after the last.
+    for value in ["1", "2", "3"] {
+        world.put(&[("/a", value)]);
+    }
+    world.delete("/a");
+    for value in ["4", "5"] {
+        world.felix.apply(vec![SyncerEvent::Updates(vec![update("/a", Some(value.as_bytes()))])]);
+    }
+    let Some(Heard::Updates(changes)) = client.next().await else { panic!("changes") };
+    let short: Vec<_> =
+        changes.iter().map(|change| (change.value.as_deref().map(<[u8]>::to_vec), change.update_type)).collect();
+    assert_eq!(
+        short,
+        [
+            (Some(b"3".to_vec()), UpdateType::Updated),
+            (None, UpdateType::Deleted),
+            (Some(b"5".to_vec()), UpdateType::Updated),
+        ]
+    );
+}

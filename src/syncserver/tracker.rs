@@ -1,0 +1,206 @@
+//! All connections of a server: what is known of each, and how to end one.
+//!
+//! A connection's task writes what others may want to know into its [`Client`]; status, governor and drain read it. Nobody
+//! but the task touches the socket: ending a connection means leaving a reason and waking the task.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll};
+
+use futures_util::task::AtomicWaker;
+use tokio::time::Instant;
+
+use super::feed::Feed;
+use super::handshake::Agent;
+use super::reason::CloseReason;
+use super::ring::Mark;
+use super::status::{ClientState, ClientStatus};
+
+/// Why a connection is to end, as decided outside of its task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Order {
+    Evict = 1,
+    Rebalance = 2,
+    Drain = 3,
+    Stop = 4,
+}
+
+impl From<Order> for CloseReason {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::Evict => Self::HandshakeEvicted,
+            Order::Rebalance => Self::Rebalanced,
+            Order::Drain => Self::Draining,
+            Order::Stop => Self::Stopped,
+        }
+    }
+}
+
+/// What is known of one connection.
+#[derive(Debug)]
+pub(super) struct Client {
+    pub(super) id: u64,
+    pub(super) peer: SocketAddr,
+    pub(super) accepted_at: Instant,
+    pub(super) agent: OnceLock<Agent>,
+    pub(super) feed: OnceLock<Arc<Feed>>,
+    state: AtomicU8,
+    bytes_sent: AtomicU64,
+    applied: AtomicU64,
+    failed_keys: AtomicU64,
+    mark: Mutex<Option<Arc<Mark>>>,
+    order: AtomicU8,
+    waker: AtomicWaker,
+}
+
+impl Client {
+    fn new(id: u64, peer: SocketAddr, now: Instant) -> Self {
+        Self {
+            id,
+            peer,
+            accepted_at: now,
+            agent: OnceLock::new(),
+            feed: OnceLock::new(),
+            state: AtomicU8::new(ClientState::Handshake as u8),
+            bytes_sent: AtomicU64::new(0),
+            applied: AtomicU64::new(0),
+            failed_keys: AtomicU64::new(0),
+            mark: Mutex::new(None),
+            order: AtomicU8::new(0),
+            waker: AtomicWaker::new(),
+        }
+    }
+
+    pub(super) fn set_state(&self, state: ClientState) {
+        self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    fn state(&self) -> ClientState {
+        ClientState::from_number(self.state.load(Ordering::Relaxed))
+    }
+
+    /// Notes where the client stands. Whoever reads the status sees it; it pins nothing that the task does not pin as well.
+    pub(super) fn set_mark(&self, mark: &Arc<Mark>) {
+        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark.clone());
+    }
+
+    pub(super) fn add_bytes_sent(&self, bytes: u64) {
+        self.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes what the client says it has applied, and how many keys it could not apply.
+    pub(super) fn set_applied(&self, sequence: u64, failed_keys: usize) {
+        self.applied.store(sequence, Ordering::Relaxed);
+        self.failed_keys.fetch_add(failed_keys as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the connection soon. The first order counts.
+    pub(super) fn order(&self, order: Order) {
+        let _earlier_order = self.order.compare_exchange(0, order as u8, Ordering::AcqRel, Ordering::Acquire);
+        self.waker.wake();
+    }
+
+    /// Ready once the connection has been ordered to end. For the connection's own task only.
+    pub(super) fn poll_order(&self, cx: &mut Context<'_>) -> Poll<CloseReason> {
+        if self.ordered().is_none() {
+            self.waker.register(cx.waker());
+        }
+        self.ordered().map_or(Poll::Pending, |order| Poll::Ready(order.into()))
+    }
+
+    fn ordered(&self) -> Option<Order> {
+        let number = self.order.load(Ordering::Acquire);
+        [Order::Evict, Order::Rebalance, Order::Drain, Order::Stop].into_iter().find(|order| *order as u8 == number)
+    }
+
+    fn status(&self, now: Instant) -> ClientStatus {
+        let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let feed = self.feed.get();
+        let head = feed.map(|feed| feed.head());
+        let lag = mark.as_ref().zip(head.as_ref());
+        ClientStatus {
+            id: self.id,
+            peer: self.peer,
+            agent: self.agent.get().cloned().unwrap_or_default(),
+            syncer: feed.map(|feed| feed.key().syncer),
+            wire: feed.map(|feed| feed.key().wire),
+            state: self.state(),
+            sequence: mark.as_ref().map_or(0, |mark| mark.sequence),
+            lag: lag.map_or_else(Default::default, |(mark, head)| mark.age(head)),
+            lag_updates: lag.map_or(0, |(mark, head)| mark.updates_until(head)),
+            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
+            connected_for: now.saturating_duration_since(self.accepted_at),
+            applied: match self.applied.load(Ordering::Relaxed) {
+                0 => None,
+                sequence => Some(sequence),
+            },
+            failed_keys: self.failed_keys.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// The connections that count: accepted, and neither ended nor ordered to end.
+#[derive(Debug, Default)]
+pub(super) struct Tracker {
+    clients: Mutex<BTreeMap<u64, Arc<Client>>>,
+}
+
+impl Tracker {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add(&self, id: u64, peer: SocketAddr, now: Instant) -> Arc<Client> {
+        let client = Arc::new(Client::new(id, peer, now));
+        self.lock().insert(id, client.clone());
+        client
+    }
+
+    pub(super) fn remove(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// What is known of every connection, oldest first.
+    pub(super) fn status(&self, now: Instant) -> Vec<ClientStatus> {
+        // Cloned out: making a status looks into feeds, and nobody should wait for that.
+        let clients: Vec<Arc<Client>> = self.lock().values().cloned().collect();
+        clients.iter().map(|client| client.status(now)).collect()
+    }
+
+    /// Orders the newest connection to end. It no longer counts from now on.
+    pub(super) fn end_newest(&self, order: Order) -> Option<Arc<Client>> {
+        let (_, client) = self.lock().pop_last()?;
+        client.order(order);
+        Some(client)
+    }
+
+    /// Orders the connection at a position (in order of age) to end. It no longer counts from now on.
+    pub(super) fn end_nth(&self, position: usize, order: Order) -> Option<Arc<Client>> {
+        let mut clients = self.lock();
+        let id = *clients.keys().nth(position)?;
+        let client = clients.remove(&id)?;
+        drop(clients);
+        client.order(order);
+        Some(client)
+    }
+
+    /// Orders all connections to end.
+    pub(super) fn end_all(&self, order: Order) {
+        let clients = std::mem::take(&mut *self.lock());
+        for client in clients.into_values() {
+            client.order(order);
+        }
+    }
+
+    /// The connection that has been in its handshake for longest.
+    pub(super) fn oldest_handshake(&self) -> Option<Arc<Client>> {
+        self.lock().values().find(|client| client.state() == ClientState::Handshake).cloned()
+    }
+}

@@ -1,0 +1,243 @@
+//! What a server listens on and talks through: TCP, or anything else that tests come up with; TLS as a layer on top.
+
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{Accept, TlsAcceptor};
+
+/// How many connections the kernel may hold for us until we accept them: room for all agents of a large cluster that come
+/// back at the same time. The kernel caps it at its own limit.
+const BACKLOG: i32 = 4096;
+
+/// Gives the acceptor of the moment for each connection, so that certificates can be exchanged while the server runs.
+pub type TlsSource = Arc<dyn Fn() -> TlsAcceptor + Send + Sync>;
+
+/// A byte stream in both directions.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Stream for S {}
+
+/// Where connections come from.
+pub trait Listener: Send + 'static {
+    /// A connection.
+    type Stream: Stream;
+
+    /// The next connection and its other end.
+    ///
+    /// # Errors
+    /// Whatever the system says; the server pauses and tries again.
+    ///
+    /// # Cancel safety
+    /// Must be cancel safe: no connection may be lost when the future is dropped.
+    fn accept(&mut self) -> impl Future<Output = io::Result<(Self::Stream, SocketAddr)>> + Send;
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Whatever the system says.
+    fn local_addr(&self) -> io::Result<SocketAddr>;
+}
+
+/// Listens on TCP.
+#[derive(Debug)]
+pub struct TcpInlet {
+    listener: TcpListener,
+    send_buffer: Option<usize>,
+}
+
+impl TcpInlet {
+    /// Binds `host:port`; an empty host means all addresses of both families. `send_buffer`: see
+    /// [`super::Config::send_buffer`].
+    ///
+    /// # Errors
+    /// When no address can be bound; the text says which was tried.
+    pub async fn bind(host: &str, port: u16, send_buffer: Option<usize>) -> io::Result<Self> {
+        let hosts: Vec<SocketAddr> = if host.is_empty() {
+            vec![SocketAddr::from(([0_u16; 8], port)), SocketAddr::from(([0_u8; 4], port))]
+        } else {
+            let found = tokio::net::lookup_host((host, port)).await;
+            found.map_err(|error| in_words(&format!("look up listen address {host:?}"), &error))?.collect()
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host:?} has no address"));
+        for address in hosts {
+            match listen(address) {
+                Ok(listener) => return Ok(Self { listener, send_buffer }),
+                Err(error) => last = in_words(&format!("listen on {address}"), &error),
+            }
+        }
+        Err(last)
+    }
+}
+
+fn in_words(doing: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{doing}: {error}"))
+}
+
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
+    if address.ip().is_unspecified() && address.is_ipv6() {
+        // One socket for both families.
+        socket.set_only_v6(false)?;
+    }
+    // A restarted server must not wait for the old one's connections to be forgotten.
+    socket.set_reuse_address(true)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&address.into())?;
+    socket.listen(BACKLOG)?;
+    TcpListener::from_std(socket.into())
+}
+
+impl Listener for TcpInlet {
+    type Stream = TcpStream;
+
+    async fn accept(&mut self) -> io::Result<(TcpStream, SocketAddr)> {
+        let (stream, peer) = self.listener.accept().await?;
+        // These fail only on a connection that is dead already; its first read will tell.
+        let _dead = stream.set_nodelay(true);
+        let socket = SockRef::from(&stream);
+        let _dead = socket.set_keepalive(true);
+        if let Some(bytes) = self.send_buffer {
+            let _dead = socket.set_send_buffer_size(bytes);
+        }
+        Ok((stream, peer))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Counts what has really left: under TLS, what is written to the layer above may still sit in its buffers.
+#[derive(Debug)]
+pub(super) struct Metered<S> {
+    inner: S,
+    written: u64,
+}
+
+impl<S: Stream> AsyncRead for Metered<S> {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_read(cx, buf)
+    }
+}
+
+impl<S: Stream> Metered<S> {
+    fn count(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &polled {
+            self.written += *bytes as u64;
+        }
+        polled
+    }
+}
+
+impl<S: Stream> AsyncWrite for Metered<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write(cx, buf);
+        self.count(polled)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(cx, bufs);
+        self.count(polled)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.inner).poll_shutdown(cx)
+    }
+}
+
+/// A connection, with or without TLS.
+#[derive(Debug)]
+pub(super) enum Transport<S> {
+    Plain(Metered<S>),
+    /// Boxed: a TLS session is large, and connections without it should not pay for that.
+    Tls(Box<TlsStream<Metered<S>>>),
+}
+
+impl<S: Stream> Transport<S> {
+    /// A connection without TLS.
+    pub(super) fn plain(stream: S) -> Self {
+        Self::Plain(Metered { inner: stream, written: 0 })
+    }
+
+    /// Begins a TLS handshake on a connection.
+    pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S) -> Accept<Metered<S>> {
+        acceptor.accept(Metered { inner: stream, written: 0 })
+    }
+
+    /// Bytes that have left so far, TLS's own included.
+    pub(super) fn written(&self) -> u64 {
+        match self {
+            Self::Plain(stream) => stream.written,
+            Self::Tls(stream) => stream.get_ref().0.written,
+        }
+    }
+}
+
+impl<S: Stream> AsyncRead for Transport<S> {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+        }
+    }
+}
+
+impl<S: Stream> AsyncWrite for Transport<S> {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The wire formats that a connection can end up with.
+
+use std::sync::Arc;
+
+use crate::syncproto::format::WireFormat;
+use crate::syncproto::gob_format::{GobPlain, GobSnappy};
+use crate::syncproto::native::Compression;
+use crate::syncproto::native::format::wire_format;
+
+/// Updates per message of a snapshot. Typha's figure.
+const SNAPSHOT_ENTRIES: usize = 1000;
+
+/// Protocol and compression of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Wire {
+    /// Calico's protocol, uncompressed.
+    GobPlain,
+    /// Calico's protocol in a snappy stream.
+    GobSnappy,
+    /// Our protocol, uncompressed.
+    NativePlain,
+    /// Our protocol with snappy.
+    NativeSnappy,
+    /// Our protocol with zstd.
+    NativeZstd,
+}
+
+impl From<Compression> for Wire {
+    fn from(compression: Compression) -> Self {
+        match compression {
+            Compression::None => Self::NativePlain,
+            Compression::Snappy => Self::NativeSnappy,
+            Compression::Zstd => Self::NativeZstd,
+        }
+    }
+}
+
+impl Wire {
+    /// The compression of our own protocol; `None` for Calico's.
+    pub(super) fn native(self) -> Option<Compression> {
+        match self {
+            Self::GobPlain | Self::GobSnappy => None,
+            Self::NativePlain => Some(Compression::None),
+            Self::NativeSnappy => Some(Compression::Snappy),
+            Self::NativeZstd => Some(Compression::Zstd),
+        }
+    }
+
+    /// The encoder.
+    pub(super) fn format(self) -> Arc<dyn WireFormat> {
+        match self {
+            Self::GobPlain => Arc::new(GobPlain),
+            Self::GobSnappy => Arc::new(GobSnappy),
+            Self::NativePlain => wire_format(Compression::None),
+            Self::NativeSnappy => wire_format(Compression::Snappy),
+            Self::NativeZstd => wire_format(Compression::Zstd),
+        }
+    }
+
+    /// Short name for logs and status.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::GobPlain => "gob-plain",
+            Self::GobSnappy => "gob-snappy",
+            Self::NativePlain => "native-plain",
+            Self::NativeSnappy => "native-snappy",
+            Self::NativeZstd => "native-zstd",
+        }
+    }
+
+    /// Updates per message of a snapshot. Typha streams plain ones in small messages.
+    pub(super) fn snapshot_entries(self, max_message_size: usize) -> usize {
+        if self == Self::GobPlain { max_message_size.max(1) } else { SNAPSHOT_ENTRIES }
+    }
+
+    /// Whether clients follow sequence numbers, so that a stretch of history without changes for them must be told, too.
+    pub(super) fn is_numbered(self) -> bool {
+        self.native().is_some()
+    }
+}

@@ -1,0 +1,281 @@
+//! The server's side: an acceptor from files, client certificates as configured.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls_pki_types::{CertificateDer, UnixTime};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
+use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use tokio_rustls::rustls::{
+    self, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::files::{Reload, Reloading, Source, describe};
+use super::{Error, PeerIdentity, Policy};
+
+/// What a client must show; the names of `PrometheusMetricsClientAuth`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ClientAuth {
+    /// A certificate that leads to the CA file. The sync port always uses this.
+    #[default]
+    RequireAndVerifyClientCert,
+    /// Any certificate, whoever issued it; the client must hold its key.
+    RequireAnyClientCert,
+    /// None, or one that leads to the CA file.
+    VerifyClientCertIfGiven,
+    /// None is asked for.
+    NoClientCert,
+}
+
+impl ClientAuth {
+    /// The mode with this name, whatever its case.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [
+            ("RequireAndVerifyClientCert", Self::RequireAndVerifyClientCert),
+            ("RequireAnyClientCert", Self::RequireAnyClientCert),
+            ("VerifyClientCertIfGiven", Self::VerifyClientCertIfGiven),
+            ("NoClientCert", Self::NoClientCert),
+        ]
+        .into_iter()
+        .find_map(|(known, mode)| known.eq_ignore_ascii_case(name).then_some(mode))
+    }
+
+    fn verifies(self) -> bool {
+        matches!(self, Self::RequireAndVerifyClientCert | Self::VerifyClientCertIfGiven)
+    }
+}
+
+/// Where a server's TLS comes from.
+#[derive(Clone, Debug)]
+pub struct ServerTlsConfig {
+    /// The private key, PEM.
+    pub key_file: PathBuf,
+    /// The server's certificate and its intermediates, PEM.
+    pub cert_file: PathBuf,
+    /// The certificates that clients' chains must lead to, PEM. Needed when `client_auth` verifies.
+    pub ca_file: Option<PathBuf>,
+    /// What clients must show.
+    pub client_auth: ClientAuth,
+    /// Who clients may be, beyond a verified chain. `None`: anybody with one.
+    pub identity: Option<PeerIdentity>,
+    /// Versions and suites.
+    pub policy: Policy,
+}
+
+impl ServerTlsConfig {
+    /// The sync port's configuration: verified clients with Calico's name rule.
+    #[must_use]
+    pub fn mutual(key_file: PathBuf, cert_file: PathBuf, ca_file: PathBuf, identity: PeerIdentity) -> Self {
+        Self {
+            key_file,
+            cert_file,
+            ca_file: Some(ca_file),
+            client_auth: ClientAuth::RequireAndVerifyClientCert,
+            identity: Some(identity),
+            policy: Policy::default(),
+        }
+    }
+}
+
+/// A server's TLS, fresh from its files.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    config: Arc<Reloading<ServerConfig>>,
+}
+
+impl ServerTls {
+    /// Reads the files once. Blocks for as long as reading takes.
+    ///
+    /// # Errors
+    /// Names the file or setting and what is wrong with it.
+    pub fn load(config: ServerTlsConfig) -> Result<Self, Error> {
+        for suite in config.policy.ignored_suites() {
+            tracing::warn!(suite, "cipher suite is not supported and left out");
+        }
+        let mut sources = vec![Source::new("key", &config.key_file), Source::new("certificate", &config.cert_file)];
+        if config.client_auth.verifies() {
+            let ca_file = config.ca_file.as_ref().ok_or_else(|| {
+                Error::Settings("client certificates are to be verified, but no CA file is set".to_owned())
+            })?;
+            sources.push(Source::new("CA", ca_file));
+        }
+        let build = {
+            let sources = sources.clone();
+            move |contents: &[Vec<u8>]| build(&config, &sources, contents)
+        };
+        Ok(Self { config: Arc::new(Reloading::load(sources, Box::new(build))?) })
+    }
+
+    /// An acceptor with the newest certificates; take one for each connection, it costs a reference count.
+    #[must_use]
+    pub fn acceptor(&self) -> TlsAcceptor {
+        TlsAcceptor::from(self.config.current())
+    }
+
+    /// Looks at the files now, for example on SIGHUP. Blocks for as long as reading takes.
+    ///
+    /// # Errors
+    /// The files changed but cannot be used; the old ones stay in use.
+    pub fn reload(&self) -> Result<Reload, Error> {
+        self.config.reload()
+    }
+
+    /// Looks at the files every [`super::RELOAD_INTERVAL`] until cancelled.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn keep_fresh(self, cancel: CancellationToken) {
+        self.config.keep_fresh(cancel).await;
+    }
+}
+
+fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> Result<ServerConfig, Error> {
+    let key = sources[0].key(&contents[0])?;
+    let certificates = sources[1].certificates(&contents[1])?;
+    let provider = config.policy.provider();
+    let verifier = match config.client_auth {
+        ClientAuth::NoClientCert => None,
+        ClientAuth::RequireAnyClientCert => {
+            Some(Arc::new(AnyCertificate { provider: provider.clone() }) as Arc<dyn ClientCertVerifier>)
+        }
+        ClientAuth::RequireAndVerifyClientCert | ClientAuth::VerifyClientCertIfGiven => {
+            let roots = sources[2].roots(&contents[2])?;
+            Some(verified(config.client_auth, roots, provider.clone(), &sources[2])?)
+        }
+    };
+    let verifier = match (&config.identity, verifier) {
+        (Some(identity), Some(inner)) => Some(Arc::new(NamedClient { inner, identity: identity.clone() }) as Arc<_>),
+        (_, verifier) => verifier,
+    };
+    let key_pair = |error: rustls::Error| Error::KeyPair {
+        cert: config.cert_file.clone(),
+        key: config.key_file.clone(),
+        reason: error.to_string(),
+    };
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&config.policy.versions())
+        .map_err(|error| Error::Settings(format!("set TLS versions and suites: {error}")))?;
+    let builder = match verifier {
+        Some(verifier) => builder.with_client_cert_verifier(verifier),
+        None => builder.with_no_client_auth(),
+    };
+    tracing::info!(certificate = describe(&certificates[0]), "TLS certificate loaded");
+    let mut server = builder.with_single_cert(certificates, key).map_err(key_pair)?;
+    // No resumption, by ticket or by id: a resumed session would not run the verifier.
+    server.session_storage = Arc::new(NoServerSessionStorage {});
+    server.send_tls13_tickets = 0;
+    Ok(server)
+}
+
+fn verified(
+    auth: ClientAuth,
+    roots: RootCertStore,
+    provider: Arc<CryptoProvider>,
+    ca: &Source,
+) -> Result<Arc<dyn ClientCertVerifier>, Error> {
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if auth == ClientAuth::VerifyClientCertIfGiven { builder.allow_unauthenticated() } else { builder };
+    builder.build().map_err(|error| Error::Parse { what: ca.what, path: ca.path.clone(), reason: error.to_string() })
+}
+
+/// Verifies as `inner` does, then asks who the client is.
+#[derive(Debug)]
+struct NamedClient {
+    inner: Arc<dyn ClientCertVerifier>,
+    identity: PeerIdentity,
+}
+
+impl ClientCertVerifier for NamedClient {
+    fn offer_client_auth(&self) -> bool {
+        self.inner.offer_client_auth()
+    }
+
+    fn client_auth_mandatory(&self) -> bool {
+        self.inner.client_auth_mandatory()
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.inner.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
+        self.identity.verify(end_entity)?;
+        Ok(verified)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
+/// Takes any certificate, but has the client prove that it holds the key.
+#[derive(Debug)]
+struct AnyCertificate {
+    provider: Arc<CryptoProvider>,
+}
+
+impl ClientCertVerifier for AnyCertificate {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

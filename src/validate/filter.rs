@@ -1,0 +1,227 @@
+//! The validation stage: between a syncer and its snapshot cache.
+//!
+//! Fed by a [`decoupler`], feeds the next one. An update whose value breaks a rule is forwarded without its value (and
+//! without the v3 resource version, which is a part of it); key, type and revision stay, so downstream it is a removal. Valid values lose their typed form here: nobody looks at it again.
+//!
+//! Invariants: nothing is held back and order is kept; a broken value is counted every time and logged once per key and
+//! reason while it stays broken.
+
+use std::collections::HashSet;
+
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use super::node_counter::NodeCounter;
+use crate::decoupler;
+use crate::metrics::SyncerMetrics;
+use crate::model::{Key, SyncerEvent, Update, no_revision};
+use crate::problems::{Novelty, ProblemBook};
+use crate::syncer::watcher_syncer::MAX_BATCH;
+
+/// Name under which this stage reports problems.
+const FOUND_BY: &str = "validation";
+
+/// The validation stage of one syncer.
+#[derive(Debug)]
+pub struct ValidationFilter {
+    /// Keys whose value is invalid now and noted in `problems`.
+    invalid: HashSet<Key>,
+    metrics: SyncerMetrics,
+    problems: ProblemBook,
+    nodes: Option<NodeCounter>,
+}
+
+impl ValidationFilter {
+    /// A stage that counts in `metrics`, notes in `problems`, and lets `nodes` see what passes.
+    #[must_use]
+    pub fn new(metrics: SyncerMetrics, problems: ProblemBook, nodes: Option<NodeCounter>) -> Self {
+        Self { invalid: HashSet::new(), metrics, problems, nodes }
+    }
+
+    /// Validates the updates of an event in place.
+    pub fn check(&mut self, event: &mut SyncerEvent) {
+        if let SyncerEvent::Updates(updates) = event {
+            for update in updates {
+                self.check_update(update);
+            }
+        }
+        if let Some(nodes) = &mut self.nodes {
+            nodes.see(event);
+        }
+    }
+
+    /// Runs until cancelled, or until either neighbour is gone.
+    pub async fn run(mut self, mut from: decoupler::Receiver, to: decoupler::Sender, cancel: CancellationToken) {
+        let work = async {
+            let mut batch = Vec::new();
+            while from.recv_batch(&mut batch, MAX_BATCH).await > 0 {
+                for mut event in batch.drain(..) {
+                    self.check(&mut event);
+                    if to.send(event).await.is_err() {
+                        return;
+                    }
+                }
+            }
+        };
+        // Dropping both ends on the way out tells the neighbours.
+        let _ = cancel.run_until_cancelled(work).await;
+    }
+
+    fn check_update(&mut self, update: &mut Update) {
+        let subject = update.value.as_mut().and_then(|value| value.subject.take());
+        let Some(Err(invalid)) = subject.map(|subject| subject.validate()) else {
+            if !self.invalid.is_empty() && self.invalid.remove(&update.key) {
+                self.problems.clear(FOUND_BY, update.key.as_str().to_owned());
+            }
+            return;
+        };
+        update.value = None;
+        update.v3_resource_version = no_revision();
+        self.metrics.values_invalid.inc();
+        let reason = invalid.to_string();
+        match self.problems.report(FOUND_BY, update.key.as_str().to_owned(), &reason) {
+            Novelty::New => {
+                warn!(key = %update.key, revision = %update.revision, reason, "value is not valid; agents see it as absent");
+            }
+            Novelty::FullNow => {
+                warn!("too many values are not valid; further ones are only counted");
+                return;
+            }
+            Novelty::Known => {}
+            Novelty::Full => return,
+        }
+        // Bounded, because the book is: every key here has its entry there.
+        self.invalid.insert(update.key.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{SyncStatus, UpdateType, Value};
+    use crate::problems::MAX_PROBLEMS;
+    use crate::syncer::SyncerType;
+    use crate::validate::{Invalid, Validate};
+
+    /// Valid if it says so.
+    #[derive(Debug)]
+    struct Subject(Result<(), &'static str>);
+
+    impl Validate for Subject {
+        fn validate(&self) -> Result<(), Invalid> {
+            self.0.map_err(|field| Invalid { field: field.to_owned(), value: "x".to_owned(), expected: "y".to_owned() })
+        }
+    }
+
+    fn update(key: &str, subject: Option<Result<(), &'static str>>, update_type: UpdateType) -> Update {
+        let value = subject.map(|result| Value::checked("{}", Arc::new(Subject(result))));
+        Update {
+            key: key.into(),
+            value,
+            revision: "7".into(),
+            v3_resource_version: "8".into(),
+            ttl: Duration::ZERO,
+            update_type,
+        }
+    }
+
+    fn stage() -> (ValidationFilter, SyncerMetrics, ProblemBook) {
+        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+        let problems = ProblemBook::new();
+        (ValidationFilter::new(metrics.clone(), problems.clone(), None), metrics, problems)
+    }
+
+    fn check(stage: &mut ValidationFilter, update: Update) -> Update {
+        let mut event = SyncerEvent::Updates(vec![update]);
+        stage.check(&mut event);
+        let SyncerEvent::Updates(mut updates) = event else { unreachable!("the event stays what it is") };
+        updates.pop().expect("nothing is held back")
+    }
+
+    #[test]
+    fn an_invalid_value_becomes_absent_while_key_type_and_revision_stay() {
+        let (mut stage, metrics, problems) = stage();
+        let blanked = check(&mut stage, update("/k", Some(Err("spec.selector")), UpdateType::New));
+        let expected = Update { v3_resource_version: no_revision(), ..update("/k", None, UpdateType::New) };
+        assert_eq!(blanked, expected);
+        assert_eq!(&*blanked.revision, "7");
+        assert_eq!(metrics.values_invalid.get(), 1);
+        assert!(problems.snapshot(1)[0].reason.contains("spec.selector"));
+    }
+
+    #[test]
+    fn a_valid_value_keeps_its_bytes_and_loses_its_typed_form() {
+        let (mut stage, metrics, _) = stage();
+        let passed = check(&mut stage, update("/k", Some(Ok(())), UpdateType::New));
+        let value = passed.value.expect("it is valid");
+        assert_eq!((&value.bytes[..], value.subject.is_none()), (&b"{}"[..], true));
+        assert_eq!(metrics.values_invalid.get(), 0);
+    }
+
+    #[test]
+    fn a_problem_lasts_until_the_key_is_valid_or_gone() {
+        let (mut stage, metrics, problems) = stage();
+        for cure in [update("/k", Some(Ok(())), UpdateType::Updated), update("/k", None, UpdateType::Deleted)] {
+            for _ in 0..3 {
+                check(&mut stage, update("/k", Some(Err("spec.order")), UpdateType::Updated));
+                assert_eq!(problems.len(), 1);
+            }
+            check(&mut stage, cure);
+            assert!(problems.is_empty());
+        }
+        assert_eq!(metrics.values_invalid.get(), 6);
+    }
+
+    #[test]
+    fn a_flood_of_invalid_values_is_counted_in_bounded_memory() {
+        let (mut stage, metrics, problems) = stage();
+        for n in 0..3 * MAX_PROBLEMS {
+            check(&mut stage, update(&format!("/k/{n}"), Some(Err("spec")), UpdateType::New));
+        }
+        assert_eq!(metrics.values_invalid.get(), 3 * MAX_PROBLEMS as u64);
+        assert!(problems.len() <= MAX_PROBLEMS && stage.invalid.len() <= MAX_PROBLEMS);
+        for n in 0..3 * MAX_PROBLEMS {
+            check(&mut stage, update(&format!("/k/{n}"), None, UpdateType::Deleted));
+        }
+        assert!(problems.is_empty() && stage.invalid.is_empty());
+    }
+
+    #[tokio::test]
+    async fn order_is_kept_and_the_end_of_a_neighbour_ends_the_stage() {
+        let (stage, _, _) = stage();
+        let (sender, from) = decoupler::channel(10);
+        let (to, mut receiver) = decoupler::channel(10);
+        let running = tokio::spawn(stage.run(from, to, CancellationToken::new()));
+        let sent = [
+            SyncerEvent::Updates(vec![update("/a", None, UpdateType::Deleted)]),
+            SyncerEvent::Status(SyncStatus::InSync),
+            SyncerEvent::Updates(vec![update("/b", None, UpdateType::Deleted)]),
+        ];
+        for event in &sent {
+            sender.send(event.clone()).await.expect("the stage runs");
+        }
+        drop(sender);
+        let mut got = Vec::new();
+        while receiver.recv_batch(&mut got, 100).await > 0 {}
+        assert_eq!(got, sent);
+        running.await.expect("the stage does not panic");
+    }
+
+    #[tokio::test]
+    async fn cancelling_ends_a_stage_that_waits_for_room() {
+        let (stage, _, _) = stage();
+        let (sender, from) = decoupler::channel(10);
+        let (to, _receiver) = decoupler::channel(1);
+        let cancel = CancellationToken::new();
+        let running = tokio::spawn(stage.run(from, to, cancel.clone()));
+        for _ in 0..3 {
+            sender.send(SyncerEvent::Status(SyncStatus::InSync)).await.expect("there is room");
+        }
+        cancel.cancel();
+        running.await.expect("the stage does not panic");
+        assert!(sender.send(SyncerEvent::Status(SyncStatus::InSync)).await.is_err());
+    }
+}

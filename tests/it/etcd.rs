@@ -1,0 +1,344 @@
+//! The etcd datastore against a real etcd: lists, watches, restarts, compaction, TLS, bad values, dead members.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bulrush::datastore::etcd::{EtcdConfig, EtcdStore};
+use bulrush::datastore::init::{InitOptions, ensure};
+use bulrush::datastore::{Datastore, Error, Event, Kind, ListPage, WatchBatch};
+use bulrush::model::Revision;
+use bulrush::syncer::kinds::{BLOCK_AFFINITY, CLUSTER_INFORMATION, IP_POOL, POD, TIER, WORKLOAD_ENDPOINT};
+use etcd_client::{Client, CompactionOptions, DeleteOptions, GetOptions, Txn, TxnOp};
+use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
+
+use crate::real_etcd::{Etcd, free_port};
+
+/// Nothing in these tests takes longer unless it hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn store(etcd: &Etcd) -> EtcdStore {
+    EtcdStore::connect(EtcdConfig::new([etcd.url()])).unwrap()
+}
+
+fn key(kind: &Kind, name: &str) -> String {
+    format!("{}{name}", kind.etcd_prefix.as_deref().unwrap())
+}
+
+async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("took too long")
+}
+
+async fn list(store: &EtcdStore, kind: &Kind) -> Result<Vec<ListPage>, Error> {
+    in_time(store.list(kind).try_collect()).await
+}
+
+/// What a follower of the datastore would hold: id to body.
+async fn content(store: &EtcdStore, kind: &Kind) -> (BTreeMap<String, Vec<u8>>, Revision) {
+    let pages = list(store, kind).await.unwrap();
+    let revision = pages[0].revision.clone();
+    assert!(pages.iter().all(|page| page.revision == revision));
+    let objects = pages.into_iter().flat_map(|page| page.objects);
+    (objects.map(|object| (object.id.to_string(), object.body.to_vec())).collect(), revision)
+}
+
+async fn next(watch: &mut BoxStream<'static, Result<WatchBatch, Error>>) -> Result<WatchBatch, Error> {
+    in_time(watch.next()).await.expect("the watch ended")
+}
+
+/// Events until there are `count`, and the position after them.
+async fn events(
+    watch: &mut BoxStream<'static, Result<WatchBatch, Error>>,
+    count: usize,
+) -> Result<(Vec<Event>, Revision), Error> {
+    let mut all = Vec::new();
+    loop {
+        let batch = next(watch).await?;
+        all.extend(batch.events);
+        if all.len() >= count {
+            return Ok((all, batch.revision));
+        }
+    }
+}
+
+async fn compact(client: &mut Client) {
+    let now = client.get("x", None).await.unwrap().header().unwrap().revision();
+    client.compact(now, Some(CompactionOptions::new().with_physical())).await.unwrap();
+}
+
+#[tokio::test]
+async fn lists_and_watches_from_the_list_on() {
+    let etcd = Etcd::start().await;
+    let (mut client, store) = (etcd.client().await, store(&etcd));
+    let (empty, start) = content(&store, &IP_POOL).await;
+    assert!(empty.is_empty());
+    assert_eq!(list(&store, &IP_POOL).await.unwrap().len(), 1, "an empty kind is one empty page");
+
+    let mut watch = store.watch(&IP_POOL, &start);
+    client.put(key(&IP_POOL, "a"), r#"{"a":1}"#, None).await.unwrap();
+    client.put("/calico/resources/v3/projectcalico.org/ippoolsx/z", "{}", None).await.unwrap();
+    client.put(key(&IP_POOL, "a"), r#"{"a":2}"#, None).await.unwrap();
+    client.put(key(&IP_POOL, "b"), "not json", None).await.unwrap();
+    client.delete(key(&IP_POOL, "a"), None).await.unwrap();
+    client.put(key(&IP_POOL, "c"), r#"{"c":3}"#, None).await.unwrap();
+    let (events, position) = events(&mut watch, 5).await.unwrap();
+    let Event::Put(first) = &events[0] else { panic!("{events:?}") };
+    assert_eq!((&*first.body, &*first.revision), (&br#"{"a":1}"#[..], "2"));
+    let Event::Malformed { id, reason } = &events[2] else { panic!("{events:?}") };
+    assert_eq!(&*id.name, "b");
+    assert!(reason.contains("JSON"), "{reason}");
+    let Event::Delete { id, last: Some(last) } = &events[3] else { panic!("{events:?}") };
+    assert_eq!((&*id.name, &*last.body), ("a", &br#"{"a":2}"#[..]));
+    assert_eq!(&*position, "7");
+
+    let (now, _) = content(&store, &IP_POOL).await;
+    assert_eq!(now.keys().collect::<Vec<_>>(), ["c"], "the bad value is left out");
+}
+
+#[tokio::test]
+async fn a_quiet_watch_vouches_for_the_present() {
+    let etcd = Etcd::start().await;
+    let (mut client, store) = (etcd.client().await, store(&etcd));
+    let (_, start) = content(&store, &IP_POOL).await;
+    client.put("/elsewhere", "x", None).await.unwrap();
+    let mut watch = store.watch(&IP_POOL, &start);
+    let batch = next(&mut watch).await.unwrap();
+    assert!(batch.events.is_empty());
+    assert_eq!(&*batch.revision, "2");
+    assert_eq!(&*batch.as_of.unwrap().revision, "2");
+}
+
+#[tokio::test]
+async fn kinds_without_a_prefix_are_absent() {
+    let store = EtcdStore::connect(EtcdConfig::new(["http://127.0.0.1:1"])).unwrap();
+    assert!(matches!(list(&store, &POD).await, Err(Error::KindAbsent { .. })));
+    let mut watch = store.watch(&POD, &Revision::from("1"));
+    assert!(matches!(next(&mut watch).await, Err(Error::KindAbsent { .. })));
+}
+
+#[tokio::test]
+async fn ids_and_empty_affinities() {
+    let etcd = Etcd::start().await;
+    let (mut client, store) = (etcd.client().await, store(&etcd));
+    client.put(key(&BLOCK_AFFINITY, "n1/ipv4/block/10.0.0.0-26"), "", None).await.unwrap();
+    client.put(key(&WORKLOAD_ENDPOINT, "ns/w"), "{}", None).await.unwrap();
+    client.put(key(&WORKLOAD_ENDPOINT, "no-namespace"), "{}", None).await.unwrap();
+    let (affinities, _) = content(&store, &BLOCK_AFFINITY).await;
+    assert_eq!(affinities.into_iter().next().unwrap(), ("n1/ipv4/block/10.0.0.0-26".to_owned(), b"{}".to_vec()));
+    let (endpoints, _) = content(&store, &WORKLOAD_ENDPOINT).await;
+    assert_eq!(endpoints.keys().collect::<Vec<_>>(), ["ns/w"]);
+}
+
+#[tokio::test]
+async fn twenty_thousand_keys_in_pages_at_one_revision() {
+    const KEYS: usize = 20_000;
+    let etcd = Etcd::start().await;
+    let (mut client, store) = (etcd.client().await, store(&etcd));
+    let body = format!(r#"{{"spec":"{}"}}"#, "x".repeat(800));
+    for chunk in (0..KEYS).collect::<Vec<_>>().chunks(100) {
+        let puts: Vec<_> =
+            chunk.iter().map(|i| TxnOp::put(key(&WORKLOAD_ENDPOINT, &format!("ns/w{i}")), body.as_str(), None)).collect();
+        client.txn(Txn::new().and_then(puts)).await.unwrap();
+    }
+    let mut pages = store.list(&WORKLOAD_ENDPOINT);
+    let first = in_time(pages.next()).await.unwrap().unwrap();
+    // Written while the list is read: not part of it, but of the watch from it.
+    client.put(key(&WORKLOAD_ENDPOINT, "ns/zz-late"), "{}", None).await.unwrap();
+    client.delete(key(&WORKLOAD_ENDPOINT, "ns/w9"), None).await.unwrap();
+    let mut names: Vec<String> = first.objects.iter().map(|object| object.id.to_string()).collect();
+    let (mut count, mut as_of) = (1, first.as_of);
+    while let Some(page) = in_time(pages.next()).await {
+        let page = page.unwrap();
+        assert_eq!(page.revision, first.revision);
+        assert!(as_of.is_none(), "only the last page vouches");
+        names.extend(page.objects.iter().map(|object| object.id.to_string()));
+        (count, as_of) = (count + 1, page.as_of);
+    }
+    assert!(as_of.is_some());
+    assert!(count >= 20, "{count} pages");
+    assert_eq!(names.len(), KEYS);
+    names.dedup();
+    assert_eq!(names.len(), KEYS);
+    let mut watch = store.watch(&WORKLOAD_ENDPOINT, &first.revision);
+    let (late, _) = events(&mut watch, 2).await.unwrap();
+    assert!(matches!(&late[0], Event::Put(object) if &*object.id.name == "zz-late"));
+    assert!(matches!(&late[1], Event::Delete { id, .. } if &*id.name == "w9"));
+
+    // One request that deletes all: far more than one message of old values.
+    drop(watch);
+    let (_, position) = content(&store, &WORKLOAD_ENDPOINT).await;
+    let mut watch = store.watch(&WORKLOAD_ENDPOINT, &position);
+    let prefix = key(&WORKLOAD_ENDPOINT, "");
+    let deleted = client.delete(prefix, Some(DeleteOptions::new().with_prefix())).await.unwrap();
+    let (gone, after) = events(&mut watch, KEYS).await.unwrap();
+    assert_eq!(gone.len(), KEYS);
+    assert_eq!(*after, deleted.header().unwrap().revision().to_string());
+    assert!(gone.iter().all(|event| matches!(event, Event::Delete { last: Some(_), .. })));
+}
+
+#[tokio::test]
+async fn a_page_beyond_the_message_limit_is_asked_for_in_halves() {
+    let etcd = Etcd::start().await;
+    let (mut client, store) = (etcd.client().await, store(&etcd));
+    let body = format!("\"{}\"", "x".repeat(1_400_000));
+    for i in 0..50 {
+        client.put(key(&IP_POOL, &format!("p{i:02}")), body.as_str(), None).await.unwrap();
+    }
+    let pages = list(&store, &IP_POOL).await.unwrap();
+    assert!(pages.len() > 1);
+    assert_eq!(pages.iter().map(|page| page.objects.len()).sum::<usize>(), 50);
+}
+
+#[tokio::test]
+async fn a_killed_server_is_followed_on_after_its_restart() {
+    let mut etcd = Etcd::start().await;
+    let store = store(&etcd);
+    let mut client = etcd.client().await;
+    let (_, start) = content(&store, &IP_POOL).await;
+    let mut watch = store.watch(&IP_POOL, &start);
+    client.put(key(&IP_POOL, "a"), "{}", None).await.unwrap();
+    let (_, position) = events(&mut watch, 1).await.unwrap();
+    etcd.kill();
+    let error = loop {
+        match in_time(watch.next()).await {
+            Some(Ok(_)) => {}
+            Some(Err(error)) => break Some(error),
+            None => break None,
+        }
+    };
+    assert!(matches!(error, None | Some(Error::Retry { .. })), "{error:?}");
+    let away = list(&store, &IP_POOL).await.unwrap_err();
+    assert!(matches!(away, Error::Retry { .. }), "{away:?}");
+    assert!(away.to_string().contains(&etcd.url()), "{away}");
+    etcd.run().await;
+    let mut client = etcd.client().await;
+    client.put(key(&IP_POOL, "b"), "{}", None).await.unwrap();
+    let mut watch = store.watch(&IP_POOL, &position);
+    let (after, _) = events(&mut watch, 1).await.unwrap();
+    assert!(matches!(&after[0], Event::Put(object) if &*object.id.name == "b"), "{after:?}");
+    assert_eq!(content(&store, &IP_POOL).await.0.len(), 2);
+}
+
+#[tokio::test]
+async fn compaction_during_a_pause_means_a_relist_that_misses_nothing() {
+    let etcd = Etcd::start().await;
+    let (mut client, store) = (etcd.client().await, store(&etcd));
+    client.put(key(&IP_POOL, "gone"), "{}", None).await.unwrap();
+    let (_, position) = content(&store, &IP_POOL).await;
+    client.delete(key(&IP_POOL, "gone"), None).await.unwrap();
+    client.put(key(&IP_POOL, "new"), "{}", None).await.unwrap();
+    compact(&mut client).await;
+    let mut watch = store.watch(&IP_POOL, &position);
+    let error = next(&mut watch).await.unwrap_err();
+    assert!(matches!(error, Error::Relist { .. }), "{error:?}");
+    let (now, position) = content(&store, &IP_POOL).await;
+    assert_eq!(now.keys().collect::<Vec<_>>(), ["new"]);
+    let mut watch = store.watch(&IP_POOL, &position);
+    client.put(key(&IP_POOL, "later"), "{}", None).await.unwrap();
+    assert_eq!(events(&mut watch, 1).await.unwrap().0.len(), 1);
+}
+
+#[tokio::test]
+async fn compaction_between_pages_means_a_relist() {
+    let etcd = Etcd::start().await;
+    let mut client = etcd.client().await;
+    let store = EtcdStore::connect(EtcdConfig { page_limit: 2, ..EtcdConfig::new([etcd.url()]) }).unwrap();
+    for name in ["a", "b", "c", "d", "e"] {
+        client.put(key(&IP_POOL, name), "{}", None).await.unwrap();
+    }
+    let mut pages = store.list(&IP_POOL);
+    assert_eq!(in_time(pages.next()).await.unwrap().unwrap().objects.len(), 2);
+    client.put(key(&IP_POOL, "f"), "{}", None).await.unwrap();
+    compact(&mut client).await;
+    let error = in_time(pages.next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Relist { .. }), "{error:?}");
+    assert!(in_time(pages.next()).await.is_none());
+    assert_eq!(content(&store, &IP_POOL).await.0.len(), 6);
+}
+
+#[tokio::test]
+async fn a_position_that_the_cluster_never_had_means_a_relist() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd);
+    for from in ["4711", "", "x", "-3"] {
+        let mut watch = store.watch(&IP_POOL, &Revision::from(from));
+        let result = in_time(watch.next()).await;
+        assert!(matches!(result, Some(Err(Error::Relist { .. }))), "{from}: {result:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_dead_first_endpoint_is_passed_over() {
+    let etcd = Etcd::start().await;
+    let mut client = etcd.client().await;
+    client.put(key(&IP_POOL, "a"), "{}", None).await.unwrap();
+    let dead = format!("http://127.0.0.1:{}", free_port());
+    let store = EtcdStore::connect(EtcdConfig::new([dead, etcd.url()])).unwrap();
+    let (objects, position) = content(&store, &IP_POOL).await;
+    assert_eq!(objects.len(), 1);
+    let mut watch = store.watch(&IP_POOL, &position);
+    client.put(key(&IP_POOL, "b"), "{}", None).await.unwrap();
+    assert_eq!(events(&mut watch, 1).await.unwrap().0.len(), 1);
+}
+
+#[tokio::test]
+async fn another_cluster_behind_the_next_endpoint_means_a_relist() {
+    let (mut old, new) = (Etcd::start().await, Etcd::start().await);
+    let store = EtcdStore::connect(EtcdConfig::new([old.url(), new.url()])).unwrap();
+    let mut client = new.client().await;
+    for name in ["a", "b", "c"] {
+        client.put(key(&IP_POOL, name), "{}", None).await.unwrap();
+    }
+    let (_, position) = content(&store, &IP_POOL).await;
+    old.kill();
+    let mut watch = store.watch(&IP_POOL, &position);
+    let error = next(&mut watch).await.unwrap_err();
+    assert!(matches!(error, Error::Relist { .. }), "{error:?}");
+    assert_eq!(content(&store, &IP_POOL).await.0.len(), 3);
+}
+
+#[tokio::test]
+async fn tls_with_a_client_certificate() {
+    let etcd = Etcd::start_with_tls().await;
+    let mut client = etcd.client().await;
+    client.put(key(&IP_POOL, "a"), "{}", None).await.unwrap();
+    let tls = etcd.tls();
+    let mut config = EtcdConfig::new([etcd.url()]);
+    config.ca_file = Some(tls.ca.clone());
+    config.cert_file = Some(tls.client_cert.clone());
+    config.key_file = Some(tls.client_key.clone());
+    let store = EtcdStore::connect(config.clone()).unwrap();
+    let (objects, position) = content(&store, &IP_POOL).await;
+    assert_eq!(objects.len(), 1);
+    let mut watch = store.watch(&IP_POOL, &position);
+    client.put(key(&IP_POOL, "b"), "{}", None).await.unwrap();
+    assert_eq!(events(&mut watch, 1).await.unwrap().0.len(), 1);
+
+    let anonymous = EtcdConfig { cert_file: None, key_file: None, ..config.clone() };
+    let error = list(&EtcdStore::connect(anonymous).unwrap(), &IP_POOL).await.unwrap_err();
+    assert!(matches!(error, Error::Retry { .. }), "{error:?}");
+    assert!(error.to_string().contains("EtcdCertFile"), "{error}");
+    let stranger = EtcdConfig { ca_file: Some(tls.client_cert.clone()), ..config };
+    let error = list(&EtcdStore::connect(stranger).unwrap(), &IP_POOL).await.unwrap_err();
+    assert!(error.to_string().contains("EtcdCaFile"), "{error}");
+}
+
+#[tokio::test]
+async fn initialisation_is_idempotent_even_when_many_do_it_at_once() {
+    let etcd = Etcd::start().await;
+    let store = store(&etcd);
+    let options = InitOptions::default();
+    let all = futures_util::future::join_all((0..8).map(|_| ensure(&store, &options))).await;
+    let written: usize = all.into_iter().map(Result::unwrap).sum();
+    assert_eq!(written, 4, "each object once");
+    let (tiers, _) = content(&store, &TIER).await;
+    assert_eq!(tiers.keys().collect::<Vec<_>>(), ["default", "kube-admin", "kube-baseline"]);
+    let (clusters, _) = content(&store, &CLUSTER_INFORMATION).await;
+    let cluster: serde_json::Value = serde_json::from_slice(&clusters["default"]).unwrap();
+    assert_eq!(cluster["spec"]["datastoreReady"], true);
+    let mut client = etcd.client().await;
+    let before = client.get("/", Some(GetOptions::new().with_all_keys())).await.unwrap().header().unwrap().revision();
+    assert_eq!(ensure(&store, &options).await.unwrap(), 0);
+    let after = client.get("/", None).await.unwrap().header().unwrap().revision();
+    assert_eq!(before, after, "nothing is written twice");
+}

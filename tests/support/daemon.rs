@@ -1,0 +1,168 @@
+//! The real daemon as a child process: started with options, asked over its own endpoints, stopped by its process id.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+/// How long anything may take on a busy machine before a test gives up.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+/// Pause between two looks at something that a child process will do.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has free ports");
+    listener.local_addr().expect("a bound socket has an address").port()
+}
+
+/// Waits until `done` says so; `what` names it in the failure.
+#[allow(clippy::disallowed_methods, reason = "waits for another process in real time")]
+pub(crate) fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+    let began = Instant::now();
+    loop {
+        if let Some(value) = done() {
+            return Ok(value);
+        }
+        if began.elapsed() > PATIENCE {
+            bail!("{what}: not within {PATIENCE:?}");
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// A running daemon. Killed when dropped.
+#[derive(Debug)]
+pub(crate) struct Daemon {
+    child: Child,
+    log: PathBuf,
+    /// Where agents connect.
+    pub(crate) sync: SocketAddr,
+    /// Health and status endpoints.
+    pub(crate) health: SocketAddr,
+    /// Prometheus endpoint.
+    pub(crate) metrics: SocketAddr,
+}
+
+impl Daemon {
+    /// Starts the daemon with `TYPHA_` options, on free ports of loopback, and waits until its health endpoint answers.
+    /// `folder` receives its log.
+    pub(crate) fn start(folder: &Path, options: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
+        Self::start_at(folder, options, address())
+    }
+
+    /// The same at a given address for agents, as after a restart.
+    pub(crate) fn start_at(folder: &Path, options: &[(&str, &str)], sync: SocketAddr) -> anyhow::Result<Self> {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let (health, metrics) = (loopback(free_port()), loopback(free_port()));
+        let log = folder.join(format!("bulrush-{}.log", sync.port()));
+        let file = File::options().create(true).append(true).open(&log).context("create the daemon's log")?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bulrush"));
+        command.arg("--config-file").arg(folder.join("no-such-file.cfg"));
+        for (name, value) in [
+            ("ServerHost", "127.0.0.1"),
+            ("ServerPort", &sync.port().to_string()),
+            ("HealthEnabled", "true"),
+            ("HealthHost", "127.0.0.1"),
+            ("HealthPort", &health.port().to_string()),
+            ("PrometheusMetricsEnabled", "true"),
+            ("PrometheusMetricsHost", "127.0.0.1"),
+            ("PrometheusMetricsPort", &metrics.port().to_string()),
+            ("LogFilePath", "none"),
+            ("LogSeverityFile", "none"),
+            ("LogSeveritySys", "none"),
+            ("ShutdownTimeoutSecs", "5"),
+        ]
+        .iter()
+        .chain(options)
+        {
+            command.env(format!("TYPHA_{}", name.to_uppercase()), value);
+        }
+        let child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn().context("start the daemon")?;
+        let mut daemon = Self { child, log, sync, health, metrics };
+        let up = eventually("the health endpoint answers", || {
+            let exited = daemon.child.try_wait().ok().flatten();
+            exited.map(Err).or_else(|| http_get(daemon.health, "/liveness").ok().map(Ok))
+        });
+        match up {
+            Ok(Ok(_)) => Ok(daemon),
+            Ok(Err(status)) => bail!("the daemon ended with {status}:\n{}", daemon.log()),
+            Err(error) => bail!("{error}:\n{}", daemon.log()),
+        }
+    }
+
+    /// Waits until it is ready, which is when all syncers are in sync.
+    pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
+        let ready = || http_get(self.health, "/readiness").ok().filter(|(code, _)| *code == 200).map(drop);
+        eventually("the daemon is ready", ready).with_context(|| format!("log:\n{}", self.log()))
+    }
+
+    /// The value of a metric that has exactly this name and labels, for example `typha_cache_size{syncer="felix"}`.
+    pub(crate) fn metric(&self, series: &str) -> anyhow::Result<f64> {
+        let (_, page) = http_get(self.metrics, "/metrics")?;
+        let line = page.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
+        let value = line.and_then(|line| line.rsplit(' ').next()).and_then(|value| value.parse().ok());
+        value.with_context(|| format!("{series} is not on the metrics page"))
+    }
+
+    /// Everything it has logged.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal by name, for example `TERM`.
+    pub(crate) fn signal(&self, name: &str) -> anyhow::Result<()> {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
+        anyhow::ensure!(status.success(), "kill -{name} {}: {status}", self.pid());
+        Ok(())
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+        let status = eventually("the daemon ends", || self.child.try_wait().ok().flatten());
+        status.with_context(|| format!("log:\n{}", self.log()))
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("log of the daemon:\n{}", self.log());
+        }
+    }
+}
+
+/// A bare HTTP GET: status code and body.
+pub(crate) fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
+    let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(2))?;
+    stream.set_read_timeout(Some(Duration::from_secs(20)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer.split_once("\r\n\r\n").context("an HTTP answer has a head")?;
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("an HTTP answer has a status")?;
+    Ok((code, body.to_owned()))
+}
+
+/// A Go program of `tests/go`, built into the cache by `tests/run`. `None`: it is not there; the reason was printed.
+pub(crate) fn go_program(name: &str) -> Option<PathBuf> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go/.cache").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    eprintln!("skipped: {} is not built; `tests/run` builds it where Go is installed", path.display());
+    None
+}

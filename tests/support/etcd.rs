@@ -1,0 +1,216 @@
+//! A real etcd for tests: found on PATH or built once from its Go module, started on free ports, killed by process id.
+//!
+//! The built server lives in a folder that git ignores and is built again only when the module's `go.sum` is newer.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use tempfile::TempDir;
+
+/// How long a started server may take until it answers. Loopback, no fsync: normally well below a second.
+const READY_WITHIN: Duration = Duration::from_secs(30);
+/// How often other ports are tried when somebody else took them between choosing and starting.
+const PORT_ATTEMPTS: u32 = 5;
+/// Oldest version on PATH that is taken instead of a build.
+const OLDEST_FITTING: (u32, u32) = (3, 5);
+
+/// A running etcd. Killed and forgotten when dropped.
+pub(crate) struct Etcd {
+    child: Option<Child>,
+    dir: TempDir,
+    client_port: u16,
+    peer_port: u16,
+    tls: Option<TlsFiles>,
+}
+
+/// Certificates for a server that demands client certificates.
+pub(crate) struct TlsFiles {
+    /// The authority that signed both.
+    pub(crate) ca: PathBuf,
+    /// The client's chain.
+    pub(crate) client_cert: PathBuf,
+    /// The client's key.
+    pub(crate) client_key: PathBuf,
+    server_cert: PathBuf,
+    server_key: PathBuf,
+}
+
+impl Etcd {
+    /// Starts a server without TLS and waits until it answers.
+    pub(crate) async fn start() -> Self {
+        Self::start_in(TempDir::new().unwrap(), None).await
+    }
+
+    /// Starts a server that speaks TLS only, to clients with a certificate only.
+    pub(crate) async fn start_with_tls() -> Self {
+        let dir = TempDir::new().unwrap();
+        let tls = issue_certificates(dir.path());
+        Self::start_in(dir, Some(tls)).await
+    }
+
+    async fn start_in(dir: TempDir, tls: Option<TlsFiles>) -> Self {
+        let mut etcd = Self { child: None, dir, client_port: 0, peer_port: 0, tls };
+        for _ in 0..PORT_ATTEMPTS {
+            (etcd.client_port, etcd.peer_port) = (free_port(), free_port());
+            if etcd.try_run().await {
+                return etcd;
+            }
+        }
+        panic!("etcd ended {PORT_ATTEMPTS} times right after its start");
+    }
+
+    /// The address for clients.
+    pub(crate) fn url(&self) -> String {
+        let scheme = if self.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://127.0.0.1:{}", self.client_port)
+    }
+
+    /// The certificates, for a server with TLS.
+    pub(crate) fn tls(&self) -> &TlsFiles {
+        self.tls.as_ref().expect("started with TLS")
+    }
+
+    /// A client of its own, for the test to write with.
+    pub(crate) async fn client(&self) -> Client {
+        let options = self.tls.as_ref().map(|tls| {
+            let read = |path: &Path| fs::read(path).unwrap();
+            ConnectOptions::new().with_tls(
+                TlsOptions::new()
+                    .ca_certificate(Certificate::from_pem(read(&tls.ca)))
+                    .identity(Identity::from_pem(read(&tls.client_cert), read(&tls.client_key))),
+            )
+        });
+        Client::connect([self.url()], options).await.unwrap()
+    }
+
+    /// Kills the server as a crash would. The data stay.
+    pub(crate) fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    /// Starts the server again on the same data and ports.
+    pub(crate) async fn run(&mut self) {
+        self.kill();
+        for _ in 0..PORT_ATTEMPTS {
+            if self.try_run().await {
+                return;
+            }
+        }
+        panic!("etcd ended {PORT_ATTEMPTS} times right after its restart");
+    }
+
+    /// Starts the server; false if it ended at once, because somebody else took a port in between.
+    async fn try_run(&mut self) -> bool {
+        let data = self.dir.path().join("data");
+        let (url, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peer_port));
+        let mut command = Command::new(binary());
+        command
+            .arg("--data-dir")
+            .arg(data)
+            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
+            .args(["--initial-cluster", &format!("default={peer}")])
+            .args(["--unsafe-no-fsync", "--log-level", "error"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if let Some(tls) = &self.tls {
+            command.arg("--cert-file").arg(&tls.server_cert).arg("--key-file").arg(&tls.server_key);
+            command.arg("--trusted-ca-file").arg(&tls.ca).arg("--client-cert-auth");
+        }
+        let mut child = command.spawn().expect("start etcd");
+        let ready = async {
+            loop {
+                if child.try_wait().unwrap().is_some() {
+                    return false;
+                }
+                let mut client = self.client().await;
+                if client.status().await.is_ok_and(|status| status.leader() != 0) {
+                    return true;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let ready = tokio::time::timeout(READY_WITHIN, ready).await;
+        self.child = Some(child);
+        ready.expect("etcd did not answer in time")
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A port that was free a moment ago.
+pub(crate) fn free_port() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| on_path().unwrap_or_else(built))
+}
+
+fn on_path() -> Option<PathBuf> {
+    let output = Command::new("etcd").arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: "))?;
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    let found = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    (found >= OLDEST_FITTING).then(|| PathBuf::from("etcd"))
+}
+
+fn built() -> PathBuf {
+    let go = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go");
+    let (module, cache) = (go.join("etcd"), go.join(".cache"));
+    let binary = cache.join("etcd");
+    let age = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
+    if age(&binary).is_some_and(|built| age(&module.join("go.sum")).is_some_and(|sum| built >= sum)) {
+        return binary;
+    }
+    fs::create_dir_all(&cache).unwrap();
+    // Built beside and then renamed: another test process may be looking.
+    let fresh = cache.join(format!("etcd.{}", std::process::id()));
+    let status = Command::new("go")
+        .current_dir(&module)
+        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
+        .arg(&fresh)
+        .arg(".")
+        .status()
+        .expect("no etcd on PATH, and no go to build one: install either");
+    assert!(status.success(), "building etcd failed");
+    fs::rename(&fresh, &binary).unwrap();
+    binary
+}
+
+fn issue_certificates(dir: &Path) -> TlsFiles {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let issue = |name: &str, names: Vec<String>| {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(names).unwrap();
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        let cert = params.signed_by(&key, &ca).unwrap();
+        let paths = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
+        fs::write(&paths.0, cert.pem()).unwrap();
+        fs::write(&paths.1, key.serialize_pem()).unwrap();
+        paths
+    };
+    let (server_cert, server_key) = issue("server", vec!["127.0.0.1".to_owned(), "localhost".to_owned()]);
+    let (client_cert, client_key) = issue("client", vec!["client".to_owned()]);
+    let ca_path = dir.join("ca.pem");
+    fs::write(&ca_path, ca.pem()).unwrap();
+    TlsFiles { ca: ca_path, client_cert, client_key, server_cert, server_key }
+}
