@@ -17,9 +17,8 @@ fn all_in(text: &str, lengths: std::ops::RangeInclusive<usize>, extra: &str) -> 
 /// `name`: lower-case DNS subdomain of any length.
 pub(crate) fn is_name(text: &str) -> bool {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
-    text.split('.').all(|label| {
-        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner)
-    })
+    text.split('.')
+        .all(|label| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner))
 }
 
 /// `interface`: `*`, or a Linux interface name.
@@ -168,9 +167,19 @@ mod tests {
             ("ipv6", is_ipv6, &["fd00::1"], &["1.2.3.4", "fd00::1%eth0", "fd00::1/128"]),
             ("net", is_strict_network, &["10.0.0.0/8", "10.1.2.3", "fd00::/8"], &["10.0.0.1/8", "x", "fd00::1/8"]),
             ("cidr", is_network, &["10.0.0.1/8", "10.1.2.3"], &["10.0.0.0/33", "10.0.0/8"]),
-            ("mac", is_mac, &["66:aa:bb:cc:dd:ee", "66-AA-BB-CC-DD-EE", "66aa.bbcc.ddee"], &["66:aa", "zz", "", "66:aa:bb:cc:dd:e"]),
+            (
+                "mac",
+                is_mac,
+                &["66:aa:bb:cc:dd:ee", "66-AA-BB-CC-DD-EE", "66aa.bbcc.ddee"],
+                &["66:aa", "zz", "", "66:aa:bb:cc:dd:e"],
+            ),
             ("key", is_wireguard_key, &["jlkVyQYooZYzI2wFfNhSZez5eWh44yfq1wKVjLvSXgY="], &["", "jlkV", "?"]),
-            ("peer", |t| peer_address(t).is_some(), &["1.2.3.4", "1.2.3.4:179", "[fd00::1]:179", "fd00::1"], &["1.2.3.4:0", "fd00::1]:1", "[1.2.3.4", "host:1", "1.2.3.4:70000"]),
+            (
+                "peer",
+                |t| peer_address(t).is_some(),
+                &["1.2.3.4", "1.2.3.4:179", "[fd00::1]:179", "fd00::1"],
+                &["1.2.3.4:0", "fd00::1]:1", "[1.2.3.4", "host:1", "1.2.3.4:70000"],
+            ),
             ("list", is_key_value_list, &["", "a=b", "a=b,,c=d,", " a="], &["a", "=b", "a-b=c"]),
             ("regexp", is_regexp, &["eth.*", "^a$"], &["(", "[a"]),
         ];
