@@ -9,10 +9,13 @@
 //!
 //! Modules in reading order, which is the data's order.
 
+pub mod cli;
 pub mod config;
 pub mod datastore;
 pub mod decoupler;
+pub mod debug;
 pub mod health;
+pub mod http;
 pub mod logging;
 pub mod metrics;
 pub mod model;

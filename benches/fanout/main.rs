@@ -341,7 +341,7 @@ fn main() -> anyhow::Result<()> {
         let url = match &args.etcd {
             Some(url) => url.clone(),
             None => {
-                own = etcd::Etcd::start()?;
+                own = etcd::Etcd::start().await;
                 own.url()
             }
         };

@@ -60,7 +60,7 @@ pub async fn follow(server: SocketAddr, name: String, written: Written, seen: wa
     let mut stream = TcpStream::connect(server).await.with_context(|| format!("connect probe to {server}"))?;
     stream.set_nodelay(true)?;
     stream.write_all(&greeting(&name, false)).await?;
-    let limits = || Limits { max_message_bytes: 64 << 20, ..Limits::default() };
+    let limits = Limits::client;
     let mut decoder = gob::Decoder::new(limits());
     let mut unpack: Option<snappy::Decoder> = None;
     let mut buffer = vec![0; 256 * 1024];

@@ -32,6 +32,11 @@ fn is_set(options: &[Resolved], name: &str) -> bool {
     !get(options, name).value.is_zero()
 }
 
+/// Whether somebody gave the option a value, be it a wrong one.
+fn is_given(options: &[Resolved], mistakes: &[Mistake], name: &str) -> bool {
+    is_set(options, name) || is_wrong(mistakes, name)
+}
+
 /// Whether a mistake about the option itself has been found: then its value here is not what was meant.
 fn is_wrong(mistakes: &[Mistake], name: &str) -> bool {
     mistakes.iter().any(|mistake| mistake.option == name)
@@ -74,7 +79,7 @@ fn etcd(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
 
 fn folder(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
     let name = "DatastorePath";
-    if text(options, "DatastoreType") == "file" && !is_set(options, name) && !is_wrong(mistakes, name) {
+    if text(options, "DatastoreType") == "file" && !is_given(options, mistakes, name) {
         mistakes.push(mistake(get(options, name), "a folder, because DatastoreType is file", ""));
     }
 }
@@ -83,17 +88,17 @@ fn folder(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
 fn tls(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
     const FILES: [&str; 3] = ["ServerKeyFile", "ServerCertFile", "CAFile"];
     const NAMES: [&str; 2] = ["ClientCN", "ClientURISAN"];
-    let set: Vec<&str> = FILES.into_iter().chain(NAMES).filter(|name| is_set(options, name)).collect();
+    let set: Vec<&str> = FILES.into_iter().chain(NAMES).filter(|name| is_given(options, mistakes, name)).collect();
     if set.is_empty() {
         return;
     }
     let because = format!("a value, because TLS is switched on by {}", set.join(", "));
     for name in FILES {
-        if !is_set(options, name) && !is_wrong(mistakes, name) {
+        if !is_given(options, mistakes, name) {
             mistakes.push(mistake(get(options, name), &because, ""));
         }
     }
-    if !NAMES.into_iter().any(|name| is_set(options, name)) {
+    if !NAMES.into_iter().any(|name| is_given(options, mistakes, name)) {
         let hint = "set it, ClientURISAN or both: without them any certificate of the CA would do";
         mistakes.push(mistake(get(options, "ClientCN"), &because, hint));
     }
@@ -108,13 +113,14 @@ fn metrics_tls(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
 }
 
 fn together_or_not_at_all(options: &[Resolved], names: &[&str], mistakes: &mut Vec<Mistake>) {
-    let set: Vec<&str> = names.iter().copied().filter(|name| is_set(options, name)).collect();
+    let set: Vec<&str> = names.iter().copied().filter(|name| is_given(options, mistakes, name)).collect();
     if set.is_empty() {
         return;
     }
-    let accepted = format!("a value, because {} is set", set.join(" and "));
+    let are = if set.len() == 1 { "is" } else { "are" };
+    let accepted = format!("a value, because {} {are} set", set.join(" and "));
     for name in names {
-        if !is_set(options, name) && !is_wrong(mistakes, name) {
+        if !is_given(options, mistakes, name) {
             mistakes.push(mistake(get(options, name), &accepted, ""));
         }
     }

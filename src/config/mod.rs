@@ -191,7 +191,13 @@ fn resolve<'a>(
             Err(mistake) => notices.push(Notice::warning(format!("{mistake}; it is overridden by the environment"))),
         }
     }
-    resolved.unwrap_or_else(|| default(spec))
+    resolved.unwrap_or_else(|| {
+        let mut resolved = default(spec);
+        if wrong {
+            "what was given is not accepted".clone_into(&mut resolved.note);
+        }
+        resolved
+    })
 }
 
 fn default(spec: &'static OptionSpec) -> Resolved {

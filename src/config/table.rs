@@ -162,7 +162,7 @@ impl OptionSpec {
                     .to_owned()
             }
             Kind::Text => "one line of text".to_owned(),
-            Kind::File { must_exist: true } => "the path of an existing file".to_owned(),
+            Kind::File { must_exist: true } => "an existing path".to_owned(),
             Kind::File { must_exist: false } => "a path".to_owned(),
         }
     }
@@ -478,11 +478,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         Group::Server,
         "ServerMaxLagBytes",
         COUNT,
-        "33554432",
+        "16777216",
         "Most bytes of encoded history kept for agents that lag. Whoever lags further gets only the newest values.",
     )
     .unit("bytes")
-    .zero(Zero::Becomes("33554432"))
+    .zero(Zero::Becomes("16777216"))
     .ours(),
     OptionSpec::new(
         Group::Server,
@@ -498,16 +498,24 @@ pub const OPTIONS: &[OptionSpec] = &[
         Group::Server,
         "SnapshotMaxAgeSecs",
         Kind::Seconds,
-        "1",
-        "How old an encoded snapshot may be when it is given to one more agent.",
+        "5",
+        "For how long an encoded snapshot that is outdated is still given to further agents, which then catch up.",
     )
-    .zero(Zero::Becomes("1"))
+    .zero(Zero::Becomes("5"))
+    .ours(),
+    OptionSpec::new(
+        Group::Server,
+        "ServerPaceMaxSecs",
+        Kind::Seconds,
+        "0.03",
+        "How long changes may wait under load to be sent together. A change after silence never waits; 0: none does.",
+    )
     .ours(),
     OptionSpec::new(
         Group::Server,
         "ServerSendBufferBytes",
         ANY_COUNT,
-        "0",
+        "262144",
         "Size of the system's send buffer of each connection; 0 leaves it to the system.",
     )
     .unit("bytes")
@@ -516,11 +524,11 @@ pub const OPTIONS: &[OptionSpec] = &[
         Group::Server,
         "ServerMaxHandshakes",
         COUNT,
-        "1000",
+        "1024",
         "Most connections that may be introducing themselves at once; further ones wait to be accepted.",
     )
     .unit("connections")
-    .zero(Zero::Becomes("1000"))
+    .zero(Zero::Becomes("1024"))
     .ours(),
     OptionSpec::new(
         Group::Server,

@@ -192,6 +192,26 @@ pub enum MetricsClientAuth {
     NoClientCert,
 }
 
+impl MetricsClientAuth {
+    const ALL: [Self; 4] = [
+        Self::RequireAndVerifyClientCert,
+        Self::RequireAnyClientCert,
+        Self::VerifyClientCertIfGiven,
+        Self::NoClientCert,
+    ];
+
+    /// As in the option.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RequireAndVerifyClientCert => "RequireAndVerifyClientCert",
+            Self::RequireAnyClientCert => "RequireAnyClientCert",
+            Self::VerifyClientCertIfGiven => "VerifyClientCertIfGiven",
+            Self::NoClientCert => "NoClientCert",
+        }
+    }
+}
+
 /// TLS of the metrics endpoint. Files are not looked at here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsTlsConfig {
@@ -205,8 +225,8 @@ pub struct MetricsTlsConfig {
     pub client_auth: MetricsClientAuth,
     /// Oldest accepted version.
     pub min_version: TlsVersion,
-    /// IANA names of the suites; empty: a safe choice.
-    pub cipher_suites: Vec<String>,
+    /// IANA names of the suites, separated by commas, not yet looked at; empty: a safe choice.
+    pub cipher_suites: String,
 }
 
 /// The metrics endpoint.
@@ -259,6 +279,8 @@ pub struct ServerConfig {
     pub send_buffer: Option<usize>,
     /// Most connections in the handshake at once.
     pub max_handshakes: usize,
+    /// Longest wait of changes to be sent together; may be zero.
+    pub pace_max: Duration,
 }
 
 /// Versions of TLS.
@@ -268,6 +290,17 @@ pub enum TlsVersion {
     V1_2,
     /// TLS 1.3.
     V1_3,
+}
+
+impl TlsVersion {
+    /// As in the option.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1_2 => "1.2",
+            Self::V1_3 => "1.3",
+        }
+    }
 }
 
 /// TLS of the server. The files exist; whether they hold what they should is found out when they are loaded.
@@ -285,8 +318,8 @@ pub struct TlsConfig {
     pub client_uri_san: Option<String>,
     /// Oldest accepted version.
     pub min_version: TlsVersion,
-    /// IANA names of the suites; empty: a safe choice.
-    pub cipher_suites: Vec<String>,
+    /// IANA names of the suites, separated by commas, not yet looked at; empty: a safe choice.
+    pub cipher_suites: String,
 }
 
 /// How connections are shared out among instances.
@@ -335,9 +368,7 @@ impl Config {
     pub(super) fn new(options: &[Resolved]) -> Self {
         let get = Lookup { options };
         let min_version = if get.text("TLS_MIN_VERSION") == "1.3" { TlsVersion::V1_3 } else { TlsVersion::V1_2 };
-        let suites = get.text("TLS_CIPHER_SUITES");
-        let suites = suites.split(',').map(str::trim).filter(|suite| !suite.is_empty()).map(str::to_owned);
-        let cipher_suites: Vec<String> = suites.collect();
+        let cipher_suites = get.text("TLS_CIPHER_SUITES");
         Self {
             datastore: datastore(get),
             logging: logging(get),
@@ -401,19 +432,17 @@ fn logging(get: Lookup<'_>) -> LoggingConfig {
     }
 }
 
-fn metrics_tls(get: Lookup<'_>, min_version: TlsVersion, cipher_suites: &[String]) -> Option<MetricsTlsConfig> {
+fn metrics_tls(get: Lookup<'_>, min_version: TlsVersion, cipher_suites: &str) -> Option<MetricsTlsConfig> {
     Some(MetricsTlsConfig {
         cert_file: get.path("PrometheusMetricsCertFile")?,
         key_file: get.path("PrometheusMetricsKeyFile")?,
         ca_file: get.path("PrometheusMetricsCAFile")?,
-        client_auth: match get.text("PrometheusMetricsClientAuth").as_str() {
-            "RequireAndVerifyClientCert" => MetricsClientAuth::RequireAndVerifyClientCert,
-            "RequireAnyClientCert" => MetricsClientAuth::RequireAnyClientCert,
-            "VerifyClientCertIfGiven" => MetricsClientAuth::VerifyClientCertIfGiven,
-            _ => MetricsClientAuth::NoClientCert,
-        },
+        client_auth: MetricsClientAuth::ALL
+            .into_iter()
+            .find(|mode| mode.as_str() == get.text("PrometheusMetricsClientAuth"))
+            .unwrap_or(MetricsClientAuth::NoClientCert),
         min_version,
-        cipher_suites: cipher_suites.to_vec(),
+        cipher_suites: cipher_suites.to_owned(),
     })
 }
 
@@ -435,10 +464,11 @@ fn server(get: Lookup<'_>) -> ServerConfig {
         snapshot_max_age: get.duration("SnapshotMaxAgeSecs"),
         send_buffer: Some(get.count("ServerSendBufferBytes")).filter(|bytes| *bytes != 0),
         max_handshakes: get.count("ServerMaxHandshakes"),
+        pace_max: get.duration("ServerPaceMaxSecs"),
     }
 }
 
-fn tls(get: Lookup<'_>, min_version: TlsVersion, cipher_suites: &[String]) -> Option<TlsConfig> {
+fn tls(get: Lookup<'_>, min_version: TlsVersion, cipher_suites: &str) -> Option<TlsConfig> {
     Some(TlsConfig {
         key_file: get.path("ServerKeyFile")?,
         cert_file: get.path("ServerCertFile")?,
@@ -446,7 +476,7 @@ fn tls(get: Lookup<'_>, min_version: TlsVersion, cipher_suites: &[String]) -> Op
         client_cn: get.some_text("ClientCN"),
         client_uri_san: get.some_text("ClientURISAN"),
         min_version,
-        cipher_suites: cipher_suites.to_vec(),
+        cipher_suites: cipher_suites.to_owned(),
     })
 }
 

@@ -30,6 +30,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogFormat, LoggingConfig, Severity};
 use crate::metrics::LogMetrics;
+pub(crate) use format::timestamp;
 use layer::LogLayer;
 use queue::Queue;
 use sink::Sink;
@@ -132,6 +133,13 @@ impl Logging {
         let shared = Arc::new(shared);
         shared.add("screen", Some(early), screen)?;
         Ok((Self { shared: shared.clone() }, LogLayer::new(shared)))
+    }
+
+    /// A log that writes to nowhere and is not installed, for tests of other modules.
+    #[cfg(test)]
+    pub(crate) fn for_tests() -> Self {
+        let metrics = LogMetrics::new(&prometheus::Registry::new());
+        Self::new(Severity::Info, metrics, sink::Screen).expect("threads can be started in tests").0
     }
 
     /// Installs the process's log, to standard output, with the level for the time before there is a configuration.

@@ -2,13 +2,17 @@
 //!
 //! A part of the program gets the handles it needs by constructor; nothing is global, so tests have registries of their own.
 
+mod process;
 mod summary;
+#[cfg(test)]
+mod tests;
 
 use std::time::Duration;
 
 use prometheus::core::Collector;
 use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
+pub use process::register_process_metrics;
 pub use summary::Summary;
 
 use crate::syncer::SyncerType;

@@ -278,3 +278,110 @@ pub mod exercise {
         (content, decoder.finish().err())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chunk(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len()).unwrap().to_le_bytes();
+        [&[kind, length[0], length[1], length[2]], body].concat()
+    }
+
+    fn stored(content: &[u8]) -> Vec<u8> {
+        chunk(UNCOMPRESSED, &[&checksum(content).to_le_bytes()[..], content].concat())
+    }
+
+    fn compressed(block: &[u8], content: &[u8]) -> Vec<u8> {
+        chunk(COMPRESSED, &[&checksum(content).to_le_bytes()[..], block].concat())
+    }
+
+    fn read(chunks: &[Vec<u8>]) -> Result<Vec<u8>, Error> {
+        let mut decoder = Decoder::new();
+        let mut content = Vec::new();
+        decoder.push(&chunks.concat());
+        while let Some(chunk) = decoder.next_chunk()? {
+            content.extend_from_slice(&chunk);
+        }
+        decoder.finish().map(|()| content)
+    }
+
+    #[test]
+    fn what_go_accepts_is_accepted() {
+        let start = STREAM_IDENTIFIER.to_vec();
+        let block = snap::raw::Encoder::new().compress_vec(&[b'a'; 1000]).unwrap();
+        for (chunks, content) in [
+            (vec![], &b""[..]),
+            (vec![start.clone()], b""),
+            (vec![start.clone(), start.clone(), start.clone(), stored(b"a")], b"a"),
+            (vec![start.clone(), stored(b"a"), start.clone(), stored(b"b")], b"ab"),
+            (vec![start.clone(), stored(b"a"), stored(b""), stored(b"bcd")], b"abcd"),
+            (vec![start.clone(), chunk(0xfe, b"padding"), chunk(0x80, b"x"), chunk(0xfd, b""), stored(b"a")], b"a"),
+            (vec![start.clone(), compressed(&block, &[b'a'; 1000])], &[b'a'; 1000]),
+            (vec![start.clone(), stored(&[7; MAX_BLOCK])], &[7; MAX_BLOCK]),
+        ] {
+            assert_eq!(read(&chunks).unwrap(), content);
+        }
+    }
+
+    #[test]
+    fn what_go_refuses_is_refused() {
+        let start = STREAM_IDENTIFIER.to_vec();
+        let too_long = snap::raw::Encoder::new().compress_vec(&[b'a'; MAX_BLOCK + 1]).unwrap();
+        let mut wrong = start.clone();
+        wrong[9] = b'y';
+        let mut damaged = stored(b"abc");
+        damaged[9] ^= 1;
+        for (chunks, expected) in [
+            (vec![stored(b"a")], Error::NoIdentifier { found: UNCOMPRESSED }),
+            (vec![wrong.clone()], Error::WrongIdentifier),
+            (vec![start.clone(), wrong], Error::WrongIdentifier),
+            (vec![start.clone(), chunk(0xff, b"sNaPp")], Error::WrongIdentifier),
+            (vec![start.clone(), chunk(0x02, b"")], Error::ReservedChunk { kind: 0x02 }),
+            (vec![start.clone(), chunk(0x7f, b"")], Error::ReservedChunk { kind: 0x7f }),
+            (vec![start.clone(), chunk(0xfe, &[0; MAX_CHUNK + 1])], Error::ChunkTooLong { kind: 0xfe, length: 76_495 }),
+            (vec![start.clone(), chunk(UNCOMPRESSED, b"abc")], Error::ChunkTooShort { length: 3 }),
+            (vec![start.clone(), stored(&[7; MAX_BLOCK + 1])], Error::BlockTooLong { length: 65_537 }),
+            (vec![start.clone(), compressed(&too_long, b"")], Error::BlockTooLong { length: 65_537 }),
+            (vec![start.clone(), stored(b"abc")[..9].to_vec()], Error::Truncated { held: 9 }),
+            (vec![start.clone(), vec![1, 2, 0]], Error::Truncated { held: 3 }),
+        ] {
+            assert_eq!(read(&chunks), Err(expected));
+        }
+        assert!(matches!(read(&[start.clone(), damaged]), Err(Error::Checksum { .. })));
+        assert!(matches!(read(&[start, compressed(b"\x05\xff", b"")]), Err(Error::Corrupt { .. })));
+    }
+
+    #[test]
+    fn a_block_is_stored_unless_an_eighth_is_saved() {
+        let kind = |raw: &[u8]| {
+            let mut out = BytesMut::new();
+            frame(raw, &mut out, false);
+            out[0]
+        };
+        assert_eq!(kind(b"a short message"), UNCOMPRESSED);
+        assert_eq!(kind(&[b'a'; 200]), COMPRESSED);
+    }
+
+    #[test]
+    fn a_long_message_becomes_several_chunks() {
+        let raw = vec![b'x'; 3 * MAX_BLOCK + 1];
+        let mut out = BytesMut::new();
+        frame(&raw, &mut out, true);
+        let mut decoder = Decoder::new();
+        decoder.push(&out);
+        let sizes: Vec<usize> = std::iter::from_fn(|| decoder.next_chunk().unwrap()).map(|chunk| chunk.len()).collect();
+        assert_eq!(sizes, [MAX_BLOCK, MAX_BLOCK, MAX_BLOCK, 1]);
+    }
+
+    #[test]
+    fn the_unread_rest_goes_to_the_next_decoder() {
+        let mut decoder = Decoder::new();
+        decoder.push(&[&STREAM_IDENTIFIER[..], &stored(b"a"), &STREAM_IDENTIFIER[..], &stored(b"b")].concat());
+        assert_eq!(decoder.next_chunk().unwrap().unwrap(), "a");
+        let rest = decoder.take_buffered();
+        let mut next = Decoder::new();
+        next.push(&rest);
+        assert_eq!(next.next_chunk().unwrap().unwrap(), "b");
+    }
+}

@@ -7,8 +7,8 @@ use anyhow::{Context as _, ensure};
 use etcd_client::Client;
 use serde_json::Value;
 
-use crate::support::daemon::{Daemon, go_program};
-use crate::support::etcd::Etcd;
+use crate::daemon::{Daemon, go_program};
+use crate::real_etcd::Etcd;
 
 const PREFIX: &str = "/calico/resources/v3/projectcalico.org";
 /// The test's last write: agents stop when they have it.
@@ -60,7 +60,7 @@ fn agent(program: &PathBuf, server: &Daemon, arguments: &[&str]) -> tokio::task:
 async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Result<()> {
     let Some(program) = go_program("agent") else { return Ok(()) };
     let folder = tempfile::tempdir()?;
-    let etcd_server = Etcd::start()?;
+    let etcd_server = Etcd::start().await;
     let mut etcd = Client::connect([etcd_server.url()], None).await?;
     fill(&mut etcd).await?;
     let options = [("DatastoreType", "etcdv3"), ("EtcdEndpoints", &etcd_server.url()), ("ServerPingIntervalSecs", "0.5")];
@@ -112,7 +112,7 @@ async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Resu
 async fn every_syncer_reaches_go_agents_compressed_and_plain() -> anyhow::Result<()> {
     let Some(program) = go_program("agent") else { return Ok(()) };
     let folder = tempfile::tempdir()?;
-    let etcd_server = Etcd::start()?;
+    let etcd_server = Etcd::start().await;
     let mut etcd = Client::connect([etcd_server.url()], None).await?;
     fill(&mut etcd).await?;
     let options = [("DatastoreType", "etcdv3"), ("EtcdEndpoints", &etcd_server.url())];

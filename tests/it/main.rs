@@ -5,3 +5,8 @@ mod data_model_vectors;
 mod real_etcd;
 
 mod etcd;
+
+#[path = "../support/daemon.rs"]
+mod daemon;
+
+mod agents;

@@ -10,19 +10,19 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 
 /// How long anything may take on a busy machine before a test gives up.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// Pause between two looks at something that a child process will do.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// A port that was free a moment ago.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has free ports");
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
 /// Waits until `done` says so; `what` names it in the failure.
 #[allow(clippy::disallowed_methods, reason = "waits for another process in real time")]
-pub fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
+pub(crate) fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
     let began = Instant::now();
     loop {
         if let Some(value) = done() {
@@ -37,27 +37,27 @@ pub fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> anyhow:
 
 /// A running daemon. Killed when dropped.
 #[derive(Debug)]
-pub struct Daemon {
+pub(crate) struct Daemon {
     child: Child,
     log: PathBuf,
     /// Where agents connect.
-    pub sync: SocketAddr,
+    pub(crate) sync: SocketAddr,
     /// Health and status endpoints.
-    pub health: SocketAddr,
+    pub(crate) health: SocketAddr,
     /// Prometheus endpoint.
-    pub metrics: SocketAddr,
+    pub(crate) metrics: SocketAddr,
 }
 
 impl Daemon {
     /// Starts the daemon with `TYPHA_` options, on free ports of loopback, and waits until its health endpoint answers.
     /// `folder` receives its log.
-    pub fn start(folder: &Path, options: &[(&str, &str)]) -> anyhow::Result<Self> {
+    pub(crate) fn start(folder: &Path, options: &[(&str, &str)]) -> anyhow::Result<Self> {
         let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
         Self::start_at(folder, options, address())
     }
 
     /// The same at a given address for agents, as after a restart.
-    pub fn start_at(folder: &Path, options: &[(&str, &str)], sync: SocketAddr) -> anyhow::Result<Self> {
+    pub(crate) fn start_at(folder: &Path, options: &[(&str, &str)], sync: SocketAddr) -> anyhow::Result<Self> {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (health, metrics) = (loopback(free_port()), loopback(free_port()));
         let log = folder.join(format!("bulrush-{}.log", sync.port()));
@@ -97,13 +97,13 @@ impl Daemon {
     }
 
     /// Waits until it is ready, which is when all syncers are in sync.
-    pub fn wait_ready(&self) -> anyhow::Result<()> {
+    pub(crate) fn wait_ready(&self) -> anyhow::Result<()> {
         let ready = || http_get(self.health, "/readiness").ok().filter(|(code, _)| *code == 200).map(drop);
         eventually("the daemon is ready", ready).with_context(|| format!("log:\n{}", self.log()))
     }
 
     /// The value of a metric that has exactly this name and labels, for example `typha_cache_size{syncer="felix"}`.
-    pub fn metric(&self, series: &str) -> anyhow::Result<f64> {
+    pub(crate) fn metric(&self, series: &str) -> anyhow::Result<f64> {
         let (_, page) = http_get(self.metrics, "/metrics")?;
         let line = page.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
         let value = line.and_then(|line| line.rsplit(' ').next()).and_then(|value| value.parse().ok());
@@ -111,24 +111,24 @@ impl Daemon {
     }
 
     /// Everything it has logged.
-    pub fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Sends it a signal by name, for example `TERM`.
-    pub fn signal(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
         anyhow::ensure!(status.success(), "kill -{name} {}: {status}", self.pid());
         Ok(())
     }
 
     /// Waits for its end.
-    pub fn wait(&mut self) -> anyhow::Result<ExitStatus> {
+    pub(crate) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         let status = eventually("the daemon ends", || self.child.try_wait().ok().flatten());
         status.with_context(|| format!("log:\n{}", self.log()))
     }
@@ -145,7 +145,7 @@ impl Drop for Daemon {
 }
 
 /// A bare HTTP GET: status code and body.
-pub fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
+pub(crate) fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<(u16, String)> {
     let mut stream = TcpStream::connect_timeout(&server, Duration::from_secs(2))?;
     stream.set_read_timeout(Some(Duration::from_secs(20)))?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")?;
@@ -158,7 +158,7 @@ pub fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<(u16, String)>
 }
 
 /// A Go program of `tests/go`, built into the cache by `tests/run`. `None`: it is not there; the reason was printed.
-pub fn go_program(name: &str) -> Option<PathBuf> {
+pub(crate) fn go_program(name: &str) -> Option<PathBuf> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go/.cache").join(name);
     if path.exists() {
         return Some(path);

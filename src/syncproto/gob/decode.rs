@@ -11,6 +11,10 @@ use super::schema::{Field, Struct};
 use super::types::{FieldDef, Shape, Types};
 use crate::syncproto::messages::GobTime;
 
+/// A real update has at least this many bytes. Smaller ones are legal and make the list grow as they come, so that a count
+/// alone cannot allocate much more memory than the message has.
+const USUAL_UPDATE: usize = 32;
+
 /// Reads values of one message; definitions inside it go to `types`.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
@@ -183,7 +187,7 @@ impl Walk<'_> {
             unreachable!("the type of MsgKVs.KVs has been checked");
         };
         let count = self.kept_count("the list of updates")?;
-        let mut updates = Vec::with_capacity(count);
+        let mut updates = Vec::with_capacity(count.min(self.reader.left() / USUAL_UPDATE));
         for done in 0..count {
             if self.reader.frame_is_done() {
                 let length = (count - done) as u64;

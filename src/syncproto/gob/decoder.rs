@@ -78,6 +78,7 @@ impl Decoder {
                 self.unread = BytesMut::new();
                 self.frames = Vec::new();
                 self.types = Types::default();
+                self.message_bytes = 0;
             }
             // An idle stream should not hold a buffer.
             Ok(_) if self.unread.is_empty() => self.unread = BytesMut::new(),

@@ -1,0 +1,166 @@
+//! How `watch` and `dump` get to a server: their common arguments, and the client that they make of them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::syncclient::{Client, ClientBuilder, Protocol};
+use crate::syncer::SyncerType;
+use crate::syncproto::native::Compression;
+use crate::tls::{ClientTls, ClientTlsConfig, PeerIdentity, Policy};
+
+/// Arguments of every command that is a client.
+#[derive(Args, Clone, Debug)]
+pub struct ConnectArgs {
+    /// Server to connect to, host:port; may be given several times, they are tried in turn
+    #[arg(short, long, default_value = "localhost:5473", value_name = "HOST:PORT")]
+    pub server: Vec<String>,
+    /// Syncer to follow: felix, bgp, tunnel-ip-allocation, node-status
+    #[arg(long, default_value = "felix", value_parser = syncer)]
+    pub syncer: SyncerType,
+    /// Only keys that start with this; may be given several times
+    #[arg(short, long, value_name = "KEY PREFIX")]
+    pub prefix: Vec<String>,
+    /// Form of the output
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    /// Protocol to speak: Bulrush's own, or Calico's compressed or plain (for a Typha)
+    #[arg(long, value_enum, default_value_t = ProtocolArg::Native)]
+    pub protocol: ProtocolArg,
+    /// Compression to offer with the native protocol, best first; may be given several times [default: zstd, snappy, none]
+    #[arg(long, value_enum)]
+    pub compression: Vec<CompressionArg>,
+    /// TLS: certificates that the server's must lead to, PEM
+    #[arg(long, value_name = "FILE")]
+    pub ca_file: Option<PathBuf>,
+    /// TLS: the client's certificate, PEM
+    #[arg(long, value_name = "FILE")]
+    pub cert_file: Option<PathBuf>,
+    /// TLS: the client's private key, PEM
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// TLS: common name that the server's certificate must have (or else the URI)
+    #[arg(long, value_name = "NAME")]
+    pub server_cn: Option<String>,
+    /// TLS: URI alternative name that the server's certificate must have (or else the common name)
+    #[arg(long, value_name = "URI")]
+    pub server_uri_san: Option<String>,
+}
+
+/// Forms of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// A row for each key, for people; fits the terminal if it is one.
+    Table,
+    /// A JSON object in each line, for programs.
+    Json,
+}
+
+/// Protocols by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ProtocolArg {
+    /// Bulrush's own.
+    Native,
+    /// Calico's, with snappy.
+    Calico,
+    /// Calico's, uncompressed.
+    CalicoPlain,
+}
+
+/// Compressions by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompressionArg {
+    /// Best.
+    Zstd,
+    /// Fastest.
+    Snappy,
+    /// None.
+    None,
+}
+
+impl From<CompressionArg> for Compression {
+    fn from(arg: CompressionArg) -> Self {
+        match arg {
+            CompressionArg::Zstd => Self::Zstd,
+            CompressionArg::Snappy => Self::Snappy,
+            CompressionArg::None => Self::None,
+        }
+    }
+}
+
+fn syncer(name: &str) -> Result<SyncerType, String> {
+    SyncerType::from_name(name).ok_or_else(|| {
+        let known: Vec<&str> = SyncerType::ALL.iter().map(|syncer| syncer.as_str()).collect();
+        format!("known syncers are {}", known.join(", "))
+    })
+}
+
+/// Whole or broken seconds.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
+
+impl ConnectArgs {
+    /// The client's settings.
+    ///
+    /// # Errors
+    /// Arguments that do not go together, or TLS files that cannot be used, in words.
+    pub fn builder(&self) -> Result<ClientBuilder, String> {
+        let protocol = match self.protocol {
+            ProtocolArg::Native if self.compression.is_empty() => {
+                Protocol::Native { compressions: Compression::ALL.to_vec() }
+            }
+            ProtocolArg::Native => {
+                Protocol::Native { compressions: self.compression.iter().copied().map(Compression::from).collect() }
+            }
+            ProtocolArg::Calico | ProtocolArg::CalicoPlain if !self.compression.is_empty() => {
+                return Err("--compression goes with --protocol native only; calico is snappy, calico-plain is not \
+                            compressed"
+                    .to_owned());
+            }
+            ProtocolArg::Calico => Protocol::Calico { compression: true },
+            ProtocolArg::CalicoPlain => Protocol::Calico { compression: false },
+        };
+        let builder = Client::builder(self.server.iter().cloned())
+            .agent("bulrush-cli")
+            .syncer(self.syncer)
+            .prefixes(self.prefix.iter().cloned())
+            .protocol(protocol);
+        Ok(match self.tls()? {
+            Some(tls) => builder.tls(tls),
+            None => builder,
+        })
+    }
+
+    /// TLS, if any of its arguments is given; then all of them are needed.
+    fn tls(&self) -> Result<Option<ClientTls>, String> {
+        let identity = PeerIdentity::new(self.server_cn.clone(), self.server_uri_san.clone());
+        match (&self.ca_file, &self.cert_file, &self.key_file, identity) {
+            (None, None, None, None) => Ok(None),
+            (Some(ca_file), Some(cert_file), Some(key_file), Some(identity)) => {
+                let config = ClientTlsConfig {
+                    key_file: key_file.clone(),
+                    cert_file: cert_file.clone(),
+                    ca_file: ca_file.clone(),
+                    identity,
+                    policy: Policy::default(),
+                };
+                ClientTls::load(config).map(Some).map_err(|error| error.to_string())
+            }
+            (ca_file, cert_file, key_file, identity) => {
+                let missing: Vec<&str> = [
+                    (ca_file.is_none(), "--ca-file"),
+                    (cert_file.is_none(), "--cert-file"),
+                    (key_file.is_none(), "--key-file"),
+                    (identity.is_none(), "--server-cn or --server-uri-san"),
+                ]
+                .into_iter()
+                .filter_map(|(missing, name)| missing.then_some(name))
+                .collect();
+                Err(format!("TLS needs {} as well", missing.join(", ")))
+            }
+        }
+    }
+}

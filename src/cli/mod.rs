@@ -1,0 +1,79 @@
+//! The command line: what can be asked of the binary. Each command takes its arguments, its input and a place to print to, and
+//! gives an exit status.
+
+pub mod connect;
+pub mod dump;
+mod render;
+pub mod watch;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::model::{Key, Update};
+
+/// Something went wrong on the way.
+pub const EXIT_FAILURE: u8 = 1;
+
+/// Arguments or settings that make no sense.
+pub const EXIT_USAGE: u8 = 64;
+
+/// A fan-out sync proxy: one watch on the datastore, thousands of agents kept in sync
+///
+/// Without a command the daemon runs, as Typha does.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "bulrush", version, args_conflicts_with_subcommands = true)]
+pub struct Cli {
+    /// The daemon's configuration file; a missing one counts as empty
+    #[arg(short, long, default_value = "/etc/calico/typha.cfg", value_name = "PATH")]
+    pub config_file: PathBuf,
+    /// What to do instead of running the daemon.
+    #[command(subcommand)]
+    pub command: Option<Command>,
+}
+
+/// What can be done instead of running the daemon.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Command {
+    /// Print the version
+    Version,
+    /// Follow a server: print what it holds, then every change
+    Watch(watch::WatchArgs),
+    /// Print what a server holds, once
+    Dump(dump::DumpArgs),
+}
+
+/// The terminal's width, if standard output is one.
+#[must_use]
+pub fn terminal_width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
+}
+
+/// The exit status after printing. A reader that has seen enough (`| head`) is no failure.
+fn ended(printed: io::Result<()>) -> io::Result<u8> {
+    match printed {
+        Ok(()) => Ok(0),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Applies updates to what is held.
+fn apply(content: &mut BTreeMap<Key, Update>, updates: Vec<Update>) {
+    for update in updates {
+        if update.value.is_some() {
+            content.insert(update.key.clone(), update);
+        } else {
+            content.remove(&update.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
+//! The subcommands. Each takes its arguments, its input and a place to print to, and gives an exit status.
+
+pub mod config;
+pub mod status;

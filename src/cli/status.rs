@@ -1,0 +1,312 @@
+//! `bulrush status`: asks a running Bulrush for its state and prints it, the slowest clients first.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::client::conn::http1;
+use hyper::header::HOST;
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+
+use crate::config::render::columns;
+use crate::status::{Client, Snapshot};
+
+/// Longest status that is read: some hundred bytes for each of as many clients as a server can have.
+const MAX_BODY: usize = 64 << 20;
+
+/// Arguments of `bulrush status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// Health endpoint or debug port of the server
+    #[arg(short, long, default_value = "localhost:9098")]
+    pub address: String,
+    /// How to print
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
+    pub output: Output,
+    /// How many clients the table shows, the slowest first; 0: all
+    #[arg(long, default_value_t = 50)]
+    pub limit: usize,
+    /// How many seconds to wait for the answer
+    #[arg(long, default_value_t = 5)]
+    pub timeout: u64,
+}
+
+/// Forms of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// As the server sends it.
+    Json,
+}
+
+/// Why there is no status.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nobody answers.
+    #[error("ask {address} for its status: {reason}; is HealthEnabled or DebugPort set there?")]
+    Away {
+        /// Whom we asked.
+        address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// Something else answers.
+    #[error(
+        "ask {address} for its status: it answers {status}; is StatusEnabled set there, and is this its health or debug port?"
+    )]
+    Refused {
+        /// Whom we asked.
+        address: String,
+        /// What it said.
+        status: StatusCode,
+    },
+    /// The answer is not a status.
+    #[error("read the status of {address}: {source}")]
+    Unreadable {
+        /// Whom we asked.
+        address: String,
+        /// What is wrong.
+        source: serde_json::Error,
+    },
+    /// The output is gone.
+    #[error("print the status: {0}")]
+    Print(#[from] io::Error),
+}
+
+/// Asks a server for its status and prints it.
+///
+/// # Errors
+/// When nobody or something else answers, or `out` cannot be written to.
+///
+/// # Cancel safety
+/// May be dropped at any time.
+pub async fn run(args: &StatusArgs, out: &mut impl Write) -> Result<(), Error> {
+    let away = |reason: String| Error::Away { address: args.address.clone(), reason };
+    let timeout = Duration::from_secs(args.timeout);
+    let (status, body) = match tokio::time::timeout(timeout, ask(&args.address)).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => return Err(away(error.to_string())),
+        Err(_) => return Err(away(format!("no answer within {} s", args.timeout))),
+    };
+    if status != StatusCode::OK {
+        return Err(Error::Refused { address: args.address.clone(), status });
+    }
+    let unreadable = |source| Error::Unreadable { address: args.address.clone(), source };
+    match args.output {
+        Output::Json => {
+            let value: serde_json::Value = serde_json::from_slice(&body).map_err(unreadable)?;
+            writeln!(out, "{value:#}")?;
+        }
+        Output::Table => {
+            let snapshot: Snapshot = serde_json::from_slice(&body).map_err(unreadable)?;
+            write!(out, "{}", table(&snapshot, args.limit))?;
+        }
+    }
+    Ok(())
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+async fn ask(address: &str) -> Result<(StatusCode, Bytes), AnyError> {
+    let stream = TcpStream::connect(address).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    let request = Request::get("/status").header(HOST, address).body(Empty::<Bytes>::new())?;
+    let exchange = async {
+        let response = sender.send_request(request).await?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_BODY).collect().await?;
+        Ok((status, body.to_bytes()))
+    };
+    // The connection must be driven beside the request, and need not be driven any longer than that.
+    tokio::select! {
+        answer = exchange => answer,
+        Err(error) = connection => Err(error.into()),
+    }
+}
+
+/// The status for people. At most `limit` clients, the slowest first; 0: all.
+#[must_use]
+pub fn table(snapshot: &Snapshot, limit: usize) -> String {
+    let datastore = &snapshot.datastore;
+    let mut out = format!(
+        "bulrush {}, {}, up {}, listening on {}\ndatastore {} at {}: {}\n",
+        snapshot.version,
+        snapshot.phase,
+        duration(snapshot.uptime_secs),
+        snapshot.listening,
+        datastore.datastore_type,
+        datastore.location,
+        datastore.state,
+    );
+    if !datastore.last_error.is_empty() {
+        out += &format!("  last error: {}\n", plain(&datastore.last_error));
+    }
+    if !datastore.held.is_empty() {
+        out += &format!("  held: {}\n", plain(&datastore.held));
+    }
+    for error in &datastore.file_errors {
+        let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
+        out += &format!("  bad file: {}{line}: {}\n", plain(&error.file), plain(&error.reason));
+    }
+    out.push('\n');
+    let head = ["SYNCER", "STATUS", "KEYS", "SEQUENCE", "DATA AGE", "INVALID", "UNCONVERTIBLE"];
+    let rows = snapshot.syncers.iter().map(|syncer| {
+        [
+            syncer.name.clone(),
+            syncer.status.clone(),
+            syncer.keys.to_string(),
+            syncer.sequence.to_string(),
+            syncer.as_of_age_secs.map_or_else(|| "-".to_owned(), duration),
+            syncer.invalid.to_string(),
+            syncer.unconvertible.to_string(),
+        ]
+    });
+    out += &columns(&head, rows);
+    out += &clients(&snapshot.clients, limit);
+    out
+}
+
+fn clients(clients: &[Client], limit: usize) -> String {
+    if clients.is_empty() {
+        return "\nno clients\n".to_owned();
+    }
+    let mut sorted: Vec<&Client> = clients.iter().collect();
+    sorted.sort_by(|a, b| {
+        b.lag_secs.total_cmp(&a.lag_secs).then(b.lag_updates.cmp(&a.lag_updates)).then(a.id.cmp(&b.id))
+    });
+    let shown = if limit == 0 { sorted.len() } else { limit.min(sorted.len()) };
+    let head =
+        ["CLIENT", "PEER", "AGENT", "SYNCER", "FORMAT", "STATE", "SEQUENCE", "LAG", "BEHIND", "SENT", "CONNECTED"];
+    let rows = sorted.iter().take(shown).map(|client| {
+        [
+            client.id.to_string(),
+            client.peer.clone(),
+            plain(&client.agent),
+            client.syncer.clone(),
+            client.format.clone(),
+            client.state.clone(),
+            client.sequence.to_string(),
+            duration(client.lag_secs),
+            client.lag_updates.to_string(),
+            bytes(client.bytes_sent),
+            duration(client.connected_secs),
+        ]
+    });
+    let mut out = format!("\n{}", columns(&head, rows));
+    if shown < sorted.len() {
+        out += &format!("and {} more (--limit 0 shows all)\n", sorted.len() - shown);
+    }
+    out
+}
+
+/// A text without control characters: agents name themselves, and a terminal obeys what it is sent.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Seconds as people say them.
+fn duration(secs: f64) -> String {
+    match secs {
+        secs if secs < 1.0 => format!("{:.0}ms", secs * 1000.0),
+        secs if secs < 60.0 => format!("{secs:.1}s"),
+        secs if secs < 3600.0 => format!("{:.0}m{:02.0}s", (secs / 60.0).floor(), (secs % 60.0).floor()),
+        secs if secs < 86_400.0 => {
+            format!("{:.0}h{:02.0}m", (secs / 3600.0).floor(), (secs % 3600.0 / 60.0).floor())
+        }
+        secs => format!("{:.0}d{:02.0}h", (secs / 86_400.0).floor(), (secs % 86_400.0 / 3600.0).floor()),
+    }
+}
+
+/// Bytes in the largest unit that gives at least 1.
+fn bytes(count: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::status::{Datastore, FileError, Syncer};
+
+    fn client(id: u64, lag_secs: f64) -> Client {
+        Client {
+            id,
+            peer: format!("10.0.0.{id}:4000"),
+            agent: "felix\u{1b}[2J".to_owned(),
+            syncer: "felix".to_owned(),
+            format: "gob-snappy".to_owned(),
+            state: "following".to_owned(),
+            sequence: 40 + id,
+            lag_secs,
+            lag_updates: 2,
+            bytes_sent: 3 << 20,
+            connected_secs: 90_000.0,
+        }
+    }
+
+    #[test]
+    fn the_slowest_clients_come_first() {
+        let snapshot = Snapshot {
+            version: "0.1.0".to_owned(),
+            uptime_secs: 3725.0,
+            phase: "running".to_owned(),
+            listening: "[::]:5473".to_owned(),
+            datastore: Datastore {
+                datastore_type: "file".to_owned(),
+                location: "config/quickstart".to_owned(),
+                state: "connected".to_owned(),
+                file_errors: vec![FileError {
+                    file: "a.yaml".to_owned(),
+                    line: Some(3),
+                    reason: "not YAML".to_owned(),
+                }],
+                ..Datastore::default()
+            },
+            syncers: vec![Syncer {
+                name: "felix".to_owned(),
+                status: "in-sync".to_owned(),
+                keys: 103,
+                sequence: 42,
+                as_of_age_secs: Some(0.25),
+                invalid: 1,
+                unconvertible: 0,
+            }],
+            clients: vec![client(1, 0.001), client(2, 61.0), client(3, 0.001)],
+        };
+        insta::assert_snapshot!(table(&snapshot, 2), @r"
+        bulrush 0.1.0, running, up 1h02m, listening on [::]:5473
+        datastore file at config/quickstart: connected
+          bad file: a.yaml:3: not YAML
+
+        SYNCER  STATUS   KEYS  SEQUENCE  DATA AGE  INVALID  UNCONVERTIBLE
+        felix   in-sync  103   42        250ms     1        0
+
+        CLIENT  PEER           AGENT      SYNCER  FORMAT      STATE      SEQUENCE  LAG    BEHIND  SENT     CONNECTED
+        2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  following  42        1m01s  2       3.0 MiB  1d01h
+        1       10.0.0.1:4000  felix�[2J  felix   gob-snappy  following  41        1ms    2       3.0 MiB  1d01h
+        and 1 more (--limit 0 shows all)
+        ");
+        assert!(table(&Snapshot::default(), 0).ends_with("no clients\n"));
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_said_with_a_hint() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        drop(listener);
+        let args = StatusArgs { address, output: Output::Table, limit: 0, timeout: 5 };
+        let error = run(&args, &mut Vec::new()).await.unwrap_err().to_string();
+        assert!(error.contains("refused") && error.ends_with("is HealthEnabled or DebugPort set there?"), "{error}");
+    }
+}
