@@ -3,6 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use std::ffi::OsString;
+
 use crate::datastore::{Dialect, Object, ObjectId};
 use crate::model::schema::{self, Case};
 use crate::model::{KvPair, gojson, resource};
