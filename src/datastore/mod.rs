@@ -15,6 +15,7 @@ use crate::model::{AsOf, Revision};
 pub mod backoff;
 pub mod memory;
 pub mod etcd;
+pub mod file;
 pub mod init;
 
 /// What can be listed and watched.

@@ -5,6 +5,7 @@ mod data_model_vectors;
 mod real_etcd;
 
 mod etcd;
+mod folder;
 
 #[path = "../support/daemon.rs"]
 mod daemon;
