@@ -114,6 +114,7 @@ impl HealthAggregator {
 
     /// Registers a reporter, neither live nor ready until its first report, whose reports count for `timeout`.
     /// A name that is registered again starts afresh.
+    #[must_use]
     pub fn register(&self, name: &str, reports: Reports, timeout: Duration) -> HealthReporter {
         let entry = Entry { reports, timeout, latest: HealthReport::default(), at: Instant::now() };
         self.lock().insert(name.to_owned(), entry);

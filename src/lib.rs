@@ -11,6 +11,7 @@
 
 pub mod cli;
 pub mod config;
+pub mod daemon;
 pub mod datastore;
 pub mod decoupler;
 pub mod debug;

@@ -1,3 +1,123 @@
 //! The `bulrush` binary: allocator, arguments, runtime, exit code.
 
-fn main() {}
+#![allow(clippy::print_stderr, reason = "what keeps the program from starting is said on standard error, log or no log")]
+
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, config, dump, status, terminal_width, watch};
+use bulrush::config::{Loaded, early_level, load};
+use bulrush::daemon::{self, Early};
+use bulrush::logging::{FLUSH_TIMEOUT, Logging};
+use bulrush::metrics::LogMetrics;
+use bulrush::syncer::processors::Context;
+use clap::Parser as _;
+use prometheus::Registry;
+use tokio::runtime::{Builder, Runtime};
+use tokio_util::sync::CancellationToken;
+
+/// Gives memory back to the system, and can profile a running process.
+#[cfg(feature = "jemalloc")]
+#[global_allocator]
+static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Asking for help is no mistake.
+            let code = if error.use_stderr() { EXIT_USAGE } else { 0 };
+            let _ = error.print();
+            return ExitCode::from(code);
+        }
+    };
+    let outcome = match cli.command {
+        None => Ok(run_daemon(&cli.config_file)),
+        Some(command) => run_command(command),
+    };
+    match outcome {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("bulrush: {error:#}");
+            ExitCode::from(EXIT_FAILURE)
+        }
+    }
+}
+
+fn run_command(command: Command) -> anyhow::Result<u8> {
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    let code = match command {
+        Command::Version => {
+            write!(out, "{}", daemon::version())?;
+            0
+        }
+        Command::Config(args) => config::run(&args, std::env::vars_os(), &mut out)?,
+        Command::Status(args) => {
+            client_runtime()?.block_on(status::run(&args, &mut out))?;
+            0
+        }
+        Command::Dump(args) => client_runtime()?.block_on(dump::run(&args, terminal_width(), &mut out, &mut err))?,
+        Command::Watch(args) => {
+            let watching = watch::run(&args, terminal_width(), CancellationToken::new(), &mut out, &mut err);
+            client_runtime()?.block_on(watching)?
+        }
+    };
+    Ok(code)
+}
+
+fn client_runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+fn run_daemon(config_file: &Path) -> u8 {
+    let registry = Registry::new();
+    let early = early_level(std::env::vars_os());
+    let logging = match Logging::install(early.severity, LogMetrics::new(&registry)) {
+        Ok(logging) => logging,
+        Err(error) => {
+            eprintln!("bulrush: {error}");
+            return EXIT_FAILURE;
+        }
+    };
+    let Loaded { notices, config, .. } = load(config_file, std::env::vars_os());
+    let config = match config {
+        Ok(config) => config,
+        Err(mistakes) => {
+            eprintln!("bulrush: {mistakes}");
+            return EXIT_USAGE;
+        }
+    };
+    if let Err(error) = logging.configure(&config.logging) {
+        eprintln!("bulrush: {error}");
+        return EXIT_FAILURE;
+    }
+    tracing::info!(version = daemon::VERSION, config = %config_file.display(), "bulrush starts");
+    for notice in notices {
+        if notice.warning { tracing::warn!("{}", notice.text) } else { tracing::info!("{}", notice.text) }
+    }
+    let mut runtime = Builder::new_multi_thread();
+    runtime.enable_all().thread_name("worker");
+    if let Some(threads) = config.worker_threads {
+        runtime.worker_threads(threads);
+    }
+    let early = Early { registry, log: logging.handle(), context: Context::from_environment(std::env::vars_os()) };
+    let outcome = match runtime.build() {
+        Ok(runtime) => {
+            let outcome = runtime.block_on(daemon::run(config, early));
+            // What is left is not worth waiting for: everything that matters has ended.
+            runtime.shutdown_background();
+            outcome
+        }
+        Err(error) => Err(anyhow::Error::new(error).context("start the runtime")),
+    };
+    let code = match outcome {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("bulrush: {error:#}");
+            EXIT_FAILURE
+        }
+    };
+    logging.flush(FLUSH_TIMEOUT);
+    code
+}

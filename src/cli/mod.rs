@@ -1,9 +1,11 @@
 //! The command line: what can be asked of the binary. Each command takes its arguments, its input and a place to print to, and
 //! gives an exit status.
 
+pub mod config;
 pub mod connect;
 pub mod dump;
 mod render;
+pub mod status;
 pub mod watch;
 
 use std::collections::BTreeMap;
@@ -12,13 +14,12 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
+pub use crate::config::EXIT_USAGE;
+use crate::config::table::DEFAULT_FILE;
 use crate::model::{Key, Update};
 
 /// Something went wrong on the way.
 pub const EXIT_FAILURE: u8 = 1;
-
-/// Arguments or settings that make no sense.
-pub const EXIT_USAGE: u8 = 64;
 
 /// A fan-out sync proxy: one watch on the datastore, thousands of agents kept in sync
 ///
@@ -27,7 +28,7 @@ pub const EXIT_USAGE: u8 = 64;
 #[command(name = "bulrush", version, args_conflicts_with_subcommands = true)]
 pub struct Cli {
     /// The daemon's configuration file; a missing one counts as empty
-    #[arg(short, long, default_value = "/etc/calico/typha.cfg", value_name = "PATH")]
+    #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
     /// What to do instead of running the daemon.
     #[command(subcommand)]
@@ -43,6 +44,13 @@ pub enum Command {
     Watch(watch::WatchArgs),
     /// Print what a server holds, once
     Dump(dump::DumpArgs),
+    /// Print every option with its default, its effective value and where that came from; or check them
+    Config(config::ConfigArgs),
+    /// Print how a running daemon is doing: datastore, syncers, clients
+    /// Print every option with its value and where that comes from, or check them
+    Config(config::ConfigArgs),
+    /// Print the state of a running server
+    Status(status::StatusArgs),
 }
 
 /// The terminal's width, if standard output is one.
@@ -73,7 +81,3 @@ fn apply(content: &mut BTreeMap<Key, Update>, updates: Vec<Update>) {
 
 #[cfg(test)]
 mod tests;
-//! The subcommands. Each takes its arguments, its input and a place to print to, and gives an exit status.
-
-pub mod config;
-pub mod status;

@@ -95,13 +95,19 @@ impl Renderer {
             Some(value) => Cow::Owned(printable(&String::from_utf8_lossy(&value.bytes)).into_owned()),
         };
         let revision = if update.revision.is_empty() { String::new() } else { format!("  @{}", update.revision) };
-        let head = format!("{sign}{key}{revision}");
-        let Some(width) = self.width else { return writeln!(out, "{}", format!("{head}  {value}").trim_end()) };
-        // A long key is cut only when nothing of the value would be left to see.
-        let room = if value.is_empty() { width } else { width.saturating_sub(MIN_VALUE_CHARS + 2) };
-        let head = cut(&head, room.max(MIN_VALUE_CHARS));
-        let value = cut(&value, width.saturating_sub(head.chars().count() + 2).max(MIN_VALUE_CHARS));
-        writeln!(out, "{}", format!("{head}  {value}").trim_end())
+        let row = format!("{sign}{key}{revision}  {value}");
+        let Some(width) = self.width else { return writeln!(out, "{}", row.trim_end()) };
+        if row.trim_end().chars().count() <= width {
+            return writeln!(out, "{}", row.trim_end());
+        }
+        // What must go, in this order: the value beyond its first characters, the revision, the start of the key.
+        let room = width.saturating_sub(sign.len() + if value.is_empty() { 0 } else { MIN_VALUE_CHARS + 2 });
+        let head = format!("{key}{revision}");
+        let head =
+            if head.chars().count() <= room { Cow::Owned(head) } else { cut_front(&key, room.max(MIN_VALUE_CHARS)) };
+        let left = width.saturating_sub(sign.len() + head.chars().count() + 2);
+        let value = cut(&value, left.max(MIN_VALUE_CHARS));
+        writeln!(out, "{}", format!("{sign}{head}  {value}").trim_end())
     }
 }
 
@@ -122,6 +128,15 @@ fn cut(text: &str, chars: usize) -> Cow<'_, str> {
     let mut short: String = text.chars().take(chars.saturating_sub(1)).collect();
     short.push('…');
     Cow::Owned(short)
+}
+
+/// At most `chars` characters, the last ones: keys differ at their ends.
+fn cut_front(text: &str, chars: usize) -> Cow<'_, str> {
+    let count = text.chars().count();
+    if count <= chars {
+        return Cow::Borrowed(text);
+    }
+    Cow::Owned(std::iter::once('…').chain(text.chars().skip(count + 1 - chars)).collect())
 }
 
 /// What an update does to its key, in a word.
@@ -319,7 +334,20 @@ mod tests {
     #[test]
     fn json_lines_are_stable() {
         let text = render(Output::Json, None);
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r##"
+        {"type":"connected","address":"localhost:5473","server":"bulrush-0","version":"0.1.0","protocol":"native","compression":"zstd"}
+        {"type":"update","change":"new","key":"/calico/v1/config/LogSeverityScreen","value":"INFO","revision":"12"}
+        {"type":"update","change":"new","key":"/calico/v1/config/Number","value":12345678901234567890.0,"revision":"12"}
+        {"type":"update","change":"updated","key":"/k/object","value":{"a":[2],"b":1},"revision":"12"}
+        {"type":"update","change":"updated","key":"/k/bytes","value_base64":"/wA=","revision":"12"}
+        {"type":"update","change":"new","key":"/k/escape","value":"\u001b[31mred","revision":"12"}
+        {"type":"status","status":"in-sync","keys":5}
+        {"type":"update","change":"deleted","key":"/k/object","revision":""}
+        {"type":"update","change":"invalid","key":"/k/bytes","revision":"12","v3_resource_version":"9","ttl_ns":5}
+        {"type":"progress","revision":"13","at_unix_ns":1}
+        {"type":"disconnected","address":"localhost:5473","reason":"server closed the connection","retry_in_ms":250}
+        {"type":"disconnected","address":"b:1","reason":"client was closed","retry_in_ms":null}
+        "##);
         for line in text.lines() {
             serde_json::from_str::<serde_json::Value>(line).unwrap();
         }
@@ -327,7 +355,19 @@ mod tests {
 
     #[test]
     fn rows_are_for_people() {
-        insta::assert_snapshot!(render(Output::Table, None), @"");
+        insta::assert_snapshot!(render(Output::Table, None), @r##"
+        == connected to localhost:5473: bulrush-0 0.1.0, native protocol, compression zstd
+        + /calico/v1/config/LogSeverityScreen  @12  INFO
+        + /calico/v1/config/Number  @12  12345678901234567890.0
+        ~ /k/object  @12  {"b":1,  "a":[2]}
+        ~ /k/bytes  @12  �
+        + /k/escape  @12   [31mred
+        == in-sync, 5 keys
+        - /k/object
+        ! /k/bytes  @12
+        == no connection to localhost:5473: server closed the connection; next try in 0.2 s
+        == no connection to b:1: client was closed; giving up
+        "##);
     }
 
     #[test]
@@ -337,6 +377,18 @@ mod tests {
                 assert!(row.chars().count() <= width, "{width}: {row}");
             }
         }
-        insta::assert_snapshot!(render(Output::Table, Some(40)), @"");
+        insta::assert_snapshot!(render(Output::Table, Some(40)), @r##"
+        == connected to localhost:5473: bulrush-0 0.1.0, native protocol, compression zstd
+        + …/config/LogSeverityScreen  INFO
+        + /calico/v1/config/Number  12345678901…
+        ~ /k/object  @12  {"b":1,  "a":[2]}
+        ~ /k/bytes  @12  �
+        + /k/escape  @12   [31mred
+        == in-sync, 5 keys
+        - /k/object
+        ! /k/bytes  @12
+        == no connection to localhost:5473: server closed the connection; next try in 0.2 s
+        == no connection to b:1: client was closed; giving up
+        "##);
     }
 }

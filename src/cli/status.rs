@@ -1,5 +1,6 @@
 //! `bulrush status`: asks a running Bulrush for its state and prints it, the slowest clients first.
 
+use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -144,14 +145,14 @@ pub fn table(snapshot: &Snapshot, limit: usize) -> String {
         datastore.state,
     );
     if !datastore.last_error.is_empty() {
-        out += &format!("  last error: {}\n", plain(&datastore.last_error));
+        let _ = writeln!(out, "  last error: {}", plain(&datastore.last_error));
     }
     if !datastore.held.is_empty() {
-        out += &format!("  held: {}\n", plain(&datastore.held));
+        let _ = writeln!(out, "  held: {}", plain(&datastore.held));
     }
     for error in &datastore.file_errors {
         let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
-        out += &format!("  bad file: {}{line}: {}\n", plain(&error.file), plain(&error.reason));
+        let _ = writeln!(out, "  bad file: {}{line}: {}", plain(&error.file), plain(&error.reason));
     }
     out.push('\n');
     let head = ["SYNCER", "STATUS", "KEYS", "SEQUENCE", "DATA AGE", "INVALID", "UNCONVERTIBLE"];
@@ -199,7 +200,7 @@ fn clients(clients: &[Client], limit: usize) -> String {
     });
     let mut out = format!("\n{}", columns(&head, rows));
     if shown < sorted.len() {
-        out += &format!("and {} more (--limit 0 shows all)\n", sorted.len() - shown);
+        let _ = writeln!(out, "and {} more (--limit 0 shows all)", sorted.len() - shown);
     }
     out
 }

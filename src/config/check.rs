@@ -53,15 +53,15 @@ fn mistake(option: &Resolved, accepted: &str, hint: &str) -> Mistake {
 }
 
 fn pong_timeout(options: &mut [Resolved]) {
-    let Value::Seconds(ping) = get(options, "ServerPingIntervalSecs").value else { return };
-    let pong = options.iter_mut().find(|option| option.spec.name == "ServerPongTimeoutSecs");
-    if let Some(pong) = pong
-        && let Value::Seconds(given) = pong.value
-        && given <= 2.0 * ping
+    let Value::Seconds(interval) = get(options, "ServerPingIntervalSecs").value else { return };
+    let timeout = options.iter_mut().find(|option| option.spec.name == "ServerPongTimeoutSecs");
+    if let Some(timeout) = timeout
+        && let Value::Seconds(given) = timeout.value
+        && given <= 2.0 * interval
     {
-        let effective = PONG_TIMEOUT_PINGS * ping;
-        pong.note = format!("{given} is at most twice the ping interval, so {effective} takes effect");
-        pong.value = Value::Seconds(effective);
+        let effective = PONG_TIMEOUT_PINGS * interval;
+        timeout.note = format!("{given} is at most twice the ping interval, so {effective} takes effect");
+        timeout.value = Value::Seconds(effective);
     }
 }
 

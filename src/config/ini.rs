@@ -36,7 +36,6 @@ const COMMENTS: [char; 2] = ['#', ';'];
 const TRIPLE: &str = "\"\"\"";
 
 /// Reads a file's text: all settings in order, and all lines that are wrong.
-
 pub(super) fn parse(text: &str) -> (Vec<Setting>, Vec<BadLine>) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = Lines { rest: text, number: 0 };
@@ -152,13 +151,11 @@ fn continued_lines(first: &str, lines: &mut Lines<'_>) -> String {
     let mut value = first.to_owned();
     while let Some(line) = lines.next() {
         let line = line.trim();
-        match line.strip_suffix('\\') {
-            Some(more) => value.push_str(more),
-            None => {
-                value.push_str(line);
-                break;
-            }
-        }
+        let Some(more) = line.strip_suffix('\\') else {
+            value.push_str(line);
+            break;
+        };
+        value.push_str(more);
     }
     value
 }

@@ -185,7 +185,7 @@ fn resolve<'a>(
             Ok(_) => {}
             Err(mistake) if effective => {
                 wrong = true;
-                mistakes.push(mistake);
+                mistakes.push(*mistake);
             }
             // Typha does not care for a value that another one overrides, and nobody is misled by it.
             Err(mistake) => notices.push(Notice::warning(format!("{mistake}; it is overridden by the environment"))),
@@ -209,13 +209,15 @@ fn default(spec: &'static OptionSpec) -> Resolved {
     substituted(spec, value, Source::Default, spec.default)
 }
 
-fn interpret(spec: &'static OptionSpec, setting: &Setting) -> Result<Resolved, Mistake> {
-    let mistake = |hint: String| Mistake {
-        option: spec.name.to_owned(),
-        value: parse::without_user(&setting.text),
-        source: setting.source.clone(),
-        accepted: spec.accepts(),
-        hint,
+fn interpret(spec: &'static OptionSpec, setting: &Setting) -> Result<Resolved, Box<Mistake>> {
+    let mistake = |hint: String| {
+        Box::new(Mistake {
+            option: spec.name.to_owned(),
+            value: parse::without_user(&setting.text),
+            source: setting.source.clone(),
+            accepted: spec.accepts(),
+            hint,
+        })
     };
     let is_word = matches!(spec.kind, table::Kind::OneOf(words) if words.contains(&NONE));
     let value = if setting.text.eq_ignore_ascii_case(NONE) && !is_word {

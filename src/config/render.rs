@@ -15,9 +15,7 @@ const WIDTH: usize = 110;
 #[must_use]
 pub fn cfg(options: &[Resolved]) -> String {
     let mut out = String::new();
-    out.push_str(
-        "# Every option with its default. The options under \"ours\" are Bulrush's; all others are Typha's.\n",
-    );
+    out.push_str("# Every option with its default. Those marked (ours) are Bulrush's, all others are Typha's.\n");
     out.push_str("#\n");
     let intro = format!(
         "This file is read from {DEFAULT_FILE} unless -c names another. A variable TYPHA_<NAME>, in any case, counts \

@@ -299,8 +299,8 @@ fn tls_is_all_or_nothing() {
     let options = ["ServerKeyFile", "ServerCertFile", "CAFile", "ClientCN", "ClientURISAN"];
     for set in 0..1_u8 << options.len() {
         let is_set = |at: usize| set & (1 << at) != 0;
-        let file: String =
-            (0..options.len()).filter(|at| is_set(*at)).map(|at| format!("{} = {HERE}\n", options[at])).collect();
+        let lines = (0..options.len()).filter(|at| is_set(*at)).map(|at| format!("{} = {HERE}", options[at]));
+        let file = lines.collect::<Vec<_>>().join("\n");
         let complete = is_set(0) && is_set(1) && is_set(2) && (is_set(3) || is_set(4));
         let loaded = load_from(&file, &[]);
         assert_eq!(loaded.config.is_ok(), set == 0 || complete, "{file}");

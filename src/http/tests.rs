@@ -20,8 +20,8 @@ struct Fixture {
     logging: Logging,
 }
 
-fn local() -> Option<Endpoint> {
-    Some(Endpoint { host: "localhost".to_owned(), port: 0 })
+fn local() -> Endpoint {
+    Endpoint { host: "localhost".to_owned(), port: 0 }
 }
 
 fn serve(endpoints: Endpoints) -> Fixture {
@@ -41,7 +41,7 @@ fn serve(endpoints: Endpoints) -> Fixture {
 }
 
 fn everything() -> Endpoints {
-    Endpoints { health: local(), status: true, metrics: local(), metrics_tls: None, debug: local() }
+    Endpoints { health: Some(local()), status: true, metrics: Some(local()), metrics_tls: None, debug: Some(local()) }
 }
 
 /// Sends bytes and reads all that comes back until the server closes.

@@ -199,7 +199,8 @@ fn cut(text: &mut String) {
 
 /// The longest start of a text of at most `max` bytes.
 fn cut_to(text: &str, max: usize) -> &str {
-    &text[..text.floor_char_boundary(max)]
+    let end = (0..=max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 /// A moment in UTC with milliseconds, `separator` between date and time.

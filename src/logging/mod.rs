@@ -182,7 +182,7 @@ impl Logging {
         for destination in &**self.shared.destinations.load() {
             destination.queue.set_waiting(config.disable_dropping);
         }
-        self.handle().set_one("screen", config.screen);
+        self.handle().set(|destination| destination.name == "screen", config.screen);
         if let Some(error) = no_syslog {
             tracing::info!(%error, "there is no local syslog to log to");
         }
@@ -218,13 +218,14 @@ impl LogHandle {
     }
 
     /// Sets the severity of one destination. False: there is no such destination.
+    #[must_use = "there may be no such destination"]
     pub fn set_one(&self, name: &str, severity: Option<Severity>) -> bool {
         self.set(|destination| destination.name == name, severity)
     }
 
     /// Sets the severity of all destinations that are on.
-    pub fn set_all(&self, severity: Severity) -> bool {
-        self.set(|destination| destination.severity().is_some(), Some(severity))
+    pub fn set_all(&self, severity: Severity) {
+        self.set(|destination| destination.severity().is_some(), Some(severity));
     }
 
     fn set(&self, which: impl Fn(&Destination) -> bool, severity: Option<Severity>) -> bool {

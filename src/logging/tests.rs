@@ -81,7 +81,7 @@ fn severities_change_at_run_time() {
             tracing::debug!(target: "h2::codec", "{name} library");
         };
         step("critical");
-        assert!(handle.set_all(Severity::Debug));
+        handle.set_all(Severity::Debug);
         step("debug");
         assert!(handle.set_one("screen", Some(Severity::Trace)));
         step("trace");

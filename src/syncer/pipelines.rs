@@ -6,8 +6,11 @@
 use std::fmt;
 
 use super::SyncerType;
-
-use super::processors::{Context, Processor};
+use super::kinds as k;
+use super::processors::{
+    Context, Processor, block_affinity, felix_config, host_endpoint, ip_pool, ipam_block, network_set, passthrough,
+    policy, tier, workload_endpoint,
+};
 use crate::datastore::Kind;
 
 /// What one watcher cache is made of: kinds whose objects share keys, and their processor.
@@ -114,18 +117,73 @@ fn rows(syncer: SyncerType, ctx: &Context) -> Vec<Row> {
     }
 }
 
-fn felix(_ctx: &Context) -> Vec<Row> {
-    Vec::new()
+impl Row {
+    fn not_with_pod_cidr(mut self) -> Self {
+        self.not_with_pod_cidr = true;
+        self
+    }
 }
 
-fn bgp(_ctx: &Context) -> Vec<Row> {
-    Vec::new()
+/// Felix: policy, endpoints, configuration.
+fn felix(ctx: &Context) -> Vec<Row> {
+    vec![
+        calico_kind("ClusterInformation", k::CLUSTER_INFORMATION, felix_config::cluster_information(ctx)),
+        calico_kind("FelixConfiguration", k::FELIX_CONFIGURATION, felix_config::felix_configuration(ctx)),
+        calico_policy(k::GLOBAL_NETWORK_POLICY, ctx),
+        calico_policy(k::STAGED_GLOBAL_NETWORK_POLICY, ctx),
+        calico_kind("GlobalNetworkSet", k::GLOBAL_NETWORK_SET, network_set::global(ctx)),
+        calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx)),
+        either("WorkloadEndpoint", k::WORKLOAD_ENDPOINT, [k::POD], workload_endpoint::new(ctx)),
+        calico_policy(k::NETWORK_POLICY, ctx),
+        calico_policy(k::STAGED_NETWORK_POLICY, ctx),
+        calico_policy(k::STAGED_KUBERNETES_NETWORK_POLICY, ctx),
+        calico_kind("NetworkSet", k::NETWORK_SET, network_set::namespaced(ctx)),
+        calico_kind("Tier", k::TIER, tier::new(ctx)),
+        calico_kind("HostEndpoint", k::HOST_ENDPOINT, host_endpoint::new(ctx)),
+        whole("BGPConfiguration", k::BGP_CONFIGURATION, ctx),
+        whole("BGPPeer", k::BGP_PEER, ctx),
+        kubernetes_only("KubernetesNetworkPolicy", k::K8S_NETWORK_POLICY, policy::kubernetes(ctx)),
+        kubernetes_only("KubernetesClusterNetworkPolicy", k::K8S_CLUSTER_NETWORK_POLICY, policy::cluster(ctx)),
+        kubernetes_only("KubernetesEndpointSlice", k::ENDPOINT_SLICE, passthrough::new(k::ENDPOINT_SLICE, ctx)),
+        kubernetes_only("KubernetesService", k::SERVICE, passthrough::new(k::SERVICE, ctx)),
+        // Nodes produce the blocks in pod-CIDR mode.
+        calico_kind("IPAMBlock", k::IPAM_BLOCK, ipam_block::new(ctx)).not_with_pod_cidr(),
+    ]
 }
 
-fn tunnel_ip_allocation(_ctx: &Context) -> Vec<Row> {
-    Vec::new()
+/// confd: BGP.
+fn bgp(ctx: &Context) -> Vec<Row> {
+    vec![
+        calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx)),
+        whole("BGPConfiguration", k::BGP_CONFIGURATION, ctx),
+        whole("BGPPeer", k::BGP_PEER, ctx),
+        whole("BGPFilter", k::BGP_FILTER, ctx),
+        // Nothing stands in for them in pod-CIDR mode.
+        calico_kind("BlockAffinity", k::BLOCK_AFFINITY, block_affinity::new(ctx)).not_with_pod_cidr(),
+    ]
 }
 
-fn node_status(_ctx: &Context) -> Vec<Row> {
-    Vec::new()
+/// The allocator of tunnel addresses.
+fn tunnel_ip_allocation(ctx: &Context) -> Vec<Row> {
+    vec![calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx))]
+}
+
+/// The node status reporter.
+fn node_status(ctx: &Context) -> Vec<Row> {
+    vec![whole("CalicoNodeStatus", k::CALICO_NODE_STATUS, ctx)]
+}
+
+/// One of Calico's own policy kinds.
+fn calico_policy(kind: Kind, ctx: &Context) -> Row {
+    let name = match &kind.name {
+        std::borrow::Cow::Borrowed(name) => name,
+        std::borrow::Cow::Owned(_) => "Policy",
+    };
+    let processor = policy::calico(&kind, ctx);
+    calico_kind(name, kind, processor)
+}
+
+/// A kind that agents receive whole.
+fn whole(name: &'static str, kind: Kind, ctx: &Context) -> Row {
+    calico_kind(name, kind.clone(), passthrough::new(kind, ctx))
 }

@@ -309,6 +309,7 @@ mod tests {
     #[test]
     fn what_go_accepts_is_accepted() {
         let start = STREAM_IDENTIFIER.to_vec();
+        let longest = vec![7; MAX_BLOCK];
         let block = snap::raw::Encoder::new().compress_vec(&[b'a'; 1000]).unwrap();
         for (chunks, content) in [
             (vec![], &b""[..]),
@@ -318,7 +319,7 @@ mod tests {
             (vec![start.clone(), stored(b"a"), stored(b""), stored(b"bcd")], b"abcd"),
             (vec![start.clone(), chunk(0xfe, b"padding"), chunk(0x80, b"x"), chunk(0xfd, b""), stored(b"a")], b"a"),
             (vec![start.clone(), compressed(&block, &[b'a'; 1000])], &[b'a'; 1000]),
-            (vec![start.clone(), stored(&[7; MAX_BLOCK])], &[7; MAX_BLOCK]),
+            (vec![start.clone(), stored(&longest)], &longest),
         ] {
             assert_eq!(read(&chunks).unwrap(), content);
         }
@@ -327,7 +328,7 @@ mod tests {
     #[test]
     fn what_go_refuses_is_refused() {
         let start = STREAM_IDENTIFIER.to_vec();
-        let too_long = snap::raw::Encoder::new().compress_vec(&[b'a'; MAX_BLOCK + 1]).unwrap();
+        let too_long = snap::raw::Encoder::new().compress_vec(&vec![b'a'; MAX_BLOCK + 1]).unwrap();
         let mut wrong = start.clone();
         wrong[9] = b'y';
         let mut damaged = stored(b"abc");
@@ -339,9 +340,12 @@ mod tests {
             (vec![start.clone(), chunk(0xff, b"sNaPp")], Error::WrongIdentifier),
             (vec![start.clone(), chunk(0x02, b"")], Error::ReservedChunk { kind: 0x02 }),
             (vec![start.clone(), chunk(0x7f, b"")], Error::ReservedChunk { kind: 0x7f }),
-            (vec![start.clone(), chunk(0xfe, &[0; MAX_CHUNK + 1])], Error::ChunkTooLong { kind: 0xfe, length: 76_495 }),
+            (
+                vec![start.clone(), chunk(0xfe, &vec![0; MAX_CHUNK + 1])],
+                Error::ChunkTooLong { kind: 0xfe, length: 76_495 },
+            ),
             (vec![start.clone(), chunk(UNCOMPRESSED, b"abc")], Error::ChunkTooShort { length: 3 }),
-            (vec![start.clone(), stored(&[7; MAX_BLOCK + 1])], Error::BlockTooLong { length: 65_537 }),
+            (vec![start.clone(), stored(&vec![7; MAX_BLOCK + 1])], Error::BlockTooLong { length: 65_537 }),
             (vec![start.clone(), compressed(&too_long, b"")], Error::BlockTooLong { length: 65_537 }),
             (vec![start.clone(), stored(b"abc")[..9].to_vec()], Error::Truncated { held: 9 }),
             (vec![start.clone(), vec![1, 2, 0]], Error::Truncated { held: 3 }),

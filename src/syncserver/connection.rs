@@ -310,7 +310,7 @@ impl<S: Stream> Established<S> {
                     }
                     Done::Ended(reason) => return reason,
                 },
-                _ = sender.wake().changed(), if idle => {}
+                () = sender.woken(), if idle => {}
                 () = timer.as_mut() => {
                     let now = Instant::now();
                     if let Err(reason) = liveness.check(now).and_then(|()| sender.check(now)) {
@@ -502,4 +502,20 @@ async fn close<S: Stream>(link: &mut Link<S>, reason: &CloseReason, goodbye: Opt
         let _closed_anyway = link.io.shutdown().await;
     };
     let _gave_up = timeout(LAST_WORDS, last_words).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands of connections do nothing most of the time, and each keeps its future.
+    #[test]
+    fn a_connection_is_small() {
+        fn size_of_future<F, A, B, C, D>(_: impl FnOnce(A, B, C, D) -> F) -> usize {
+            size_of::<F>()
+        }
+        let future = size_of_future(serve::<tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit>);
+        let all = future + size_of::<Client>();
+        assert!(all <= 2048, "{future} + {} bytes", size_of::<Client>());
+    }
 }

@@ -296,6 +296,9 @@ impl Feed {
             self.metrics.kvs_per_msg.observe(updates.len() as f64);
         }
         if last.status != before.status {
+            if bytes.is_empty() && self.key.wire.is_numbered() {
+                bytes = self.format.updates(range, &[]);
+            }
             let status = self.format.status(last.sequence, last.status);
             bytes = if bytes.is_empty() { status } else { concat(&bytes, &status) };
         }

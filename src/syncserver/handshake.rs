@@ -184,3 +184,85 @@ fn shortened(mut text: String) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syncproto::messages::DecoderRestart;
+
+    fn stream(message: &Message) -> BytesMut {
+        let mut bytes = BytesMut::from(&gob::client_prefix()[..]);
+        gob::encode(message, &mut bytes);
+        bytes
+    }
+
+    fn good() -> ClientHello {
+        ClientHello {
+            hostname: "node-1".to_owned(),
+            supports_decoder_restart: true,
+            supported_compression_algorithms: vec!["zstd".to_owned(), "snappy".to_owned()],
+            supports_modern_policy_keys: true,
+            ..ClientHello::default()
+        }
+    }
+
+    fn outcome(hello: ClientHello) -> Result<(SyncerType, Wire), CloseReason> {
+        let mut handshake = Handshake::new();
+        let done = handshake.on_bytes(&stream(&Message::ClientHello(hello)))?.expect("complete");
+        Ok((done.syncer, done.wire))
+    }
+
+    #[test]
+    fn a_hello_decides_syncer_and_encoding() {
+        let snappy = good();
+        let no_restart = ClientHello { supports_decoder_restart: false, ..good() };
+        let no_snappy = ClientHello { supported_compression_algorithms: vec!["lz4".to_owned()], ..good() };
+        let bgp = ClientHello { syncer_type: "bgp".to_owned(), ..good() };
+        let unknown = ClientHello { syncer_type: "Felix".to_owned(), ..good() };
+        let old = ClientHello { supports_modern_policy_keys: false, ..good() };
+        let cases = [
+            (snappy, Ok((SyncerType::Felix, Wire::GobSnappy))),
+            (no_restart, Ok((SyncerType::Felix, Wire::GobPlain))),
+            (no_snappy, Ok((SyncerType::Felix, Wire::GobPlain))),
+            (bgp, Ok((SyncerType::Bgp, Wire::GobSnappy))),
+            (unknown, Err(CloseReason::UnknownSyncer("Felix".to_owned()))),
+            (old, Err(CloseReason::NoModernPolicyKeys)),
+        ];
+        for (hello, expected) in cases {
+            assert_eq!(outcome(hello.clone()), expected, "{hello:?}");
+        }
+    }
+
+    #[test]
+    fn what_follows_the_hello_is_not_lost() {
+        let mut bytes = stream(&Message::ClientHello(good()));
+        gob::encode(&Message::Ack, &mut bytes);
+        gob::encode(&Message::Ack, &mut bytes);
+        gob::encode(&Message::Ack, &mut bytes);
+        let mut hello = Handshake::new().on_bytes(&bytes).expect("good").expect("complete");
+        use super::super::inbound::ClientEvent;
+        assert_eq!(hello.inbound.next(), Ok(Some(ClientEvent::Ack)));
+        assert_eq!(hello.inbound.next(), Ok(Some(ClientEvent::Ack)), "that of the second restart of Calico's server");
+        assert!(matches!(hello.inbound.next(), Err(CloseReason::UnexpectedMessage(_))));
+    }
+
+    #[test]
+    fn anything_but_a_hello_is_refused_in_words() {
+        let restart = Message::DecoderRestart(DecoderRestart::default());
+        for (bytes, words) in [
+            (stream(&Message::Ack), "MsgACK"),
+            (stream(&Message::SyncStatus(1)), "MsgSyncStatus"),
+            (stream(&restart), "MsgDecoderRestart"),
+            (BytesMut::from(&[0x16, 0x03, 0x01][..]), "TLS"),
+        ] {
+            let Err(CloseReason::NotAHello(said)) = Handshake::new().on_bytes(&bytes) else { panic!("{words}") };
+            assert!(said.contains(words), "{said}");
+        }
+    }
+
+    #[test]
+    fn long_names_are_cut_at_a_character() {
+        assert_eq!(shortened("ä".repeat(200)).len(), 256);
+        assert_eq!(shortened("a".to_owned() + &"ä".repeat(200)).len(), 255);
+    }
+}

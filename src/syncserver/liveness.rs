@@ -145,3 +145,87 @@ impl Liveness {
         [phase, write, ping].into_iter().flatten().min().unwrap_or(fallback).min(fallback)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn secs(n: u64) -> Duration {
+        Duration::from_secs(n)
+    }
+
+    const TIMEOUTS: Timeouts = Timeouts { ping_interval: secs(10), pong: secs(60), write: secs(120) };
+
+    /// What happens, at which second, and what a check says then.
+    #[derive(Clone, Copy, Debug)]
+    enum Event {
+        Ack,
+        SnapshotSent,
+        Pong,
+        Pending,
+        Progress { all: bool },
+        Pinged,
+    }
+
+    fn apply(liveness: &mut Liveness, event: Event, now: Instant) -> Result<(), CloseReason> {
+        match event {
+            Event::Ack => assert!(liveness.on_ack(now)),
+            Event::SnapshotSent => liveness.on_snapshot_sent(now),
+            Event::Pong => return liveness.on_pong(now).map(|_| ()),
+            Event::Pending => liveness.on_pending(now),
+            Event::Progress { all } => liveness.on_progress(all, now),
+            Event::Pinged => liveness.on_pinged(now),
+        }
+        Ok(())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_clock_strikes_when_it_should_and_not_before() {
+        use Event::*;
+        // Events with their second; then the second before which all is well, and what strikes then.
+        let cases: &[(bool, &[(u64, Event)], u64, CloseReason)] = &[
+            (true, &[], 60, CloseReason::AckTimeout),
+            (true, &[(59, Ack), (59, SnapshotSent)], 119, CloseReason::PongTimeout),
+            (false, &[(0, SnapshotSent)], 60, CloseReason::PongTimeout),
+            (false, &[(0, SnapshotSent), (50, Pong)], 110, CloseReason::PongTimeout),
+            (false, &[(500, SnapshotSent)], 560, CloseReason::PongTimeout),
+            (false, &[(0, Pending)], 120, CloseReason::WriteTimeout),
+            (false, &[(0, Pending), (100, Progress { all: false })], 220, CloseReason::WriteTimeout),
+            (false, &[(0, Pending), (5, Pending)], 120, CloseReason::WriteTimeout),
+            (false, &[(0, Pending), (5, Progress { all: true }), (900, SnapshotSent)], 960, CloseReason::PongTimeout),
+            (false, &[(0, SnapshotSent), (30, Pending), (55, Pong), (110, Pong)], 150, CloseReason::WriteTimeout),
+        ];
+        for (needs_ack, events, strikes, reason) in cases {
+            let start = Instant::now();
+            let mut liveness = Liveness::new(TIMEOUTS, *needs_ack, 1, start);
+            for &(at, event) in *events {
+                let now = start + secs(at);
+                assert_eq!(liveness.check(now), Ok(()), "{events:?} at {at}");
+                apply(&mut liveness, event, now).expect("allowed");
+            }
+            let last = events.last().map_or(0, |(at, _)| *at);
+            for at in last..*strikes {
+                assert_eq!(liveness.check(start + secs(at)), Ok(()), "{events:?} at {at}");
+            }
+            let before = start + secs(strikes - 1);
+            assert!(liveness.deadline(before) <= start + secs(*strikes), "{events:?}: looked at too late");
+            assert_eq!(liveness.check(start + secs(*strikes)), Err(reason.clone()), "{events:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pings_begin_with_the_stream_and_their_answers_are_timed() {
+        let start = Instant::now();
+        let mut liveness = Liveness::new(TIMEOUTS, true, 1, start);
+        assert!(!liveness.ping_due(start + secs(30)), "not before the acknowledgement");
+        assert!(liveness.on_pong(start).is_err(), "a pong is no acknowledgement");
+        assert!(liveness.on_ack(start + secs(30)));
+        assert!(!liveness.on_ack(start + secs(30)), "only one is awaited");
+        assert!(!liveness.ping_due(start + secs(39)));
+        assert!(liveness.ping_due(start + secs(41)), "also while the snapshot is on its way");
+        apply(&mut liveness, Event::Pinged, start + secs(41)).expect("allowed");
+        assert!(!liveness.ping_due(start + secs(50)));
+        assert_eq!(liveness.on_pong(start + secs(44)), Ok(Some(secs(3))));
+        assert_eq!(liveness.on_pong(start + secs(45)), Ok(None), "nothing had been asked");
+    }
+}

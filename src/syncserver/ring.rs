@@ -179,3 +179,92 @@ impl Ring {
         end.map_or(Taken::Nothing, |end| Taken::UpTo(end.clone()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::metrics::SyncerMetrics;
+    use crate::model::SyncerEvent;
+    use crate::snapcache::SnapCache;
+    use crate::syncer::SyncerType;
+
+    /// Crumbs to push: the status changes each time, which is enough to have one more.
+    fn crumbs(count: usize) -> Vec<Arc<Breadcrumb>> {
+        let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(SyncerType::Felix));
+        let mut trail = reader.follow();
+        for n in 0..count {
+            let status = if n % 2 == 0 { SyncStatus::InSync } else { SyncStatus::ResyncInProgress };
+            cache.apply(vec![SyncerEvent::Status(status)]);
+        }
+        std::iter::once(trail.position().clone()).chain(std::iter::from_fn(move || trail.try_next())).collect()
+    }
+
+    fn bytes(n: usize, len: usize) -> Bytes {
+        Bytes::from(vec![u8::try_from(n % 251).unwrap_or(0); len])
+    }
+
+    proptest! {
+        /// Whoever stands at any mark gets all that followed in order, or is told that it is forgotten.
+        #[test]
+        fn segments_join_without_gap_and_what_is_held_is_bounded(
+            lens in proptest::collection::vec(0_usize..50, 1..40), room in 0_usize..120, limit in 0_usize..300,
+        ) {
+            let crumbs = crumbs(lens.len());
+            let mut ring = Ring::new(&crumbs[0], Limits { bytes: limit, updates: 1000 });
+            let mut marks = vec![ring.head().clone()];
+            for (n, len) in lens.iter().enumerate() {
+                ring.push(bytes(n, *len), 1, crumbs[n + 1].at, &crumbs[n + 1]);
+                marks.push(ring.head().clone());
+                prop_assert!(ring.bytes() <= limit.max(*len));
+            }
+            for (n, start) in marks.iter().enumerate() {
+                let (mut at, mut out) = (start.clone(), VecDeque::new());
+                let complete = loop {
+                    let had: usize = out.iter().map(Bytes::len).sum();
+                    match ring.take(&at, room, &mut out) {
+                        Taken::Nothing => break true,
+                        Taken::Forgotten(head) => {
+                            prop_assert!(Arc::ptr_eq(&head, ring.head()));
+                            break false;
+                        }
+                        Taken::UpTo(end) => {
+                            prop_assert!(end.sequence > at.sequence);
+                            let took = out.iter().map(Bytes::len).sum::<usize>() - had;
+                            prop_assert!(took <= room.max(lens[usize::try_from(at.sequence).unwrap_or(0)]));
+                            at = end;
+                        }
+                    }
+                };
+                if complete {
+                    prop_assert!(Arc::ptr_eq(&at, ring.head()));
+                    let got: Vec<u8> = out.iter().flatten().copied().collect();
+                    let expected: Vec<u8> = lens.iter().enumerate().skip(n).flat_map(|(n, len)| bytes(n, *len)).collect();
+                    prop_assert_eq!(got, expected);
+                } else {
+                    prop_assert!(out.is_empty(), "forgotten is forgotten as a whole");
+                    let after: usize = lens[n..].iter().sum();
+                    prop_assert!(after > limit || lens.len() - n > 1000, "nothing is forgotten without need");
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_old_is_forgotten_and_a_mark_ages_with_the_first_change_after_it() {
+        let first = crumbs(0).swap_remove(0);
+        let mut ring = Ring::new(&first, Limits { bytes: 1000, updates: 1000 });
+        let start = ring.head().clone();
+        tokio::time::advance(Duration::from_secs(3600)).await;
+        assert_eq!(start.age(ring.head()), Duration::ZERO, "nothing happened, so nothing is missing");
+        let crumbs = crumbs(2);
+        ring.push(bytes(1, 1), 1, crumbs[1].at, &crumbs[1]);
+        assert_eq!(start.age(ring.head()), Duration::ZERO, "only the newest is missing");
+        ring.forget_before(Instant::now() + KEEP);
+        assert_eq!(ring.bytes(), 1);
+        ring.forget_before(Instant::now() + KEEP + Duration::from_millis(1));
+        assert_eq!(ring.bytes(), 0);
+        assert!(matches!(ring.take(&start, 10, &mut VecDeque::new()), Taken::Forgotten(_)));
+    }
+}

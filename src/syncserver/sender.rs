@@ -58,7 +58,7 @@ enum Phase {
 enum Step {
     /// So many bytes were queued.
     Queued(usize),
-    /// There is nothing to queue until [`Sender::wake`] changes.
+    /// There is nothing to queue until [`Sender::woken`].
     Dry,
     /// Something ended here that the driver wants to see written before more is queued.
     Pause,
@@ -103,14 +103,22 @@ impl Sender {
         matches!(self.phase, Phase::CatchUp { .. })
     }
 
-    /// Whether there is nothing to queue until the next change of [`Self::wake`].
+    /// Whether there is nothing to queue until [`Self::woken`].
     pub(super) fn is_dry(&self) -> bool {
         self.dry
     }
 
-    /// Changes when there may be something to queue again.
-    pub(super) fn wake(&mut self) -> &mut watch::Receiver<u64> {
-        &mut self.wake
+    /// Waits until there may be something to queue again.
+    ///
+    /// # Cancel safety
+    /// Cancel safe: a wake-up that nobody waited for is found by the next call, or by [`Self::fill`].
+    pub(super) async fn woken(&mut self) {
+        // Never an error: what we hold a lease on, or a share of, keeps its end alive.
+        if self.wake.changed().await.is_ok() {
+            self.dry = false;
+        } else {
+            std::future::pending::<()>().await;
+        }
     }
 
     /// Idle => Snapshot. The client is ready for its snapshot.
@@ -129,7 +137,7 @@ impl Sender {
     }
 
     /// Queues what the client lacks, as far as there is room. Call it again when that has been written, or,
-    /// when the sender [is dry](Self::is_dry), after the next change of [`Self::wake`].
+    /// when the sender [is dry](Self::is_dry), once it was [woken](Self::woken).
     pub(super) fn fill(&mut self, now: Instant, out: &mut VecDeque<Bytes>) -> Result<(), CloseReason> {
         if self.dry && !self.wake.has_changed().unwrap_or(true) {
             return Ok(());

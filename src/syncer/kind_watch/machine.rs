@@ -110,7 +110,7 @@ impl Machine {
         }
     }
 
-    /// Failures since something last went well.
+    /// Failures since something last went well. A single lost position is none: it is the normal course of things.
     pub(super) fn failures(&self) -> u32 {
         self.failures
     }
@@ -199,8 +199,11 @@ impl Machine {
                 return Verdict::Absent;
             }
         };
-        self.failures = self.failures.saturating_add(1);
-        self.relists = self.relists.saturating_add(u32::from(matches!(error, Error::Relist { .. })));
+        let is_relist = matches!(error, Error::Relist { .. });
+        if !is_relist || self.relists > 0 {
+            self.failures = self.failures.saturating_add(1);
+        }
+        self.relists = self.relists.saturating_add(u32::from(is_relist));
         let since = *self.failing_since.get_or_insert(now);
         let lost_now = !self.lost && now - since >= LOST_AFTER;
         self.lost |= lost_now;
@@ -312,6 +315,13 @@ mod tests {
         assert_eq!(machine.failed(now, &relist()), Verdict::Continue);
         assert!(pause(&mut machine, now) > Duration::ZERO);
         assert_eq!(machine.step(), Step::List);
+        // Once a watch has worked, the next time is the normal course of things again.
+        machine.page_arrived();
+        machine.list_ended("30".into());
+        machine.watch_opened(now);
+        machine.batch_arrived("31".into());
+        assert_eq!(machine.failed(now, &relist()), Verdict::Continue);
+        assert_eq!(pause(&mut machine, now), Duration::ZERO);
     }
 
     #[test]

@@ -104,9 +104,7 @@ fn value(cidr: IpNet, block: Block<'_>) -> Value {
         affinity: block.affinity,
         affinity_claim_time: block.affinity_claim_time,
         allocations: block.allocations,
-        unallocated: block
-            .unallocated
-            .map(|ordinals| ordinals.into_iter().map(Option::unwrap_or_default).collect()),
+        unallocated: block.unallocated.map(|ordinals| ordinals.into_iter().map(Option::unwrap_or_default).collect()),
         attributes: block.attributes,
         sequence_number: block.sequence_number.unwrap_or_default(),
         sequence_number_for_allocation: block.sequence_number_for_allocation,

@@ -57,6 +57,29 @@ impl Default for Context {
     }
 }
 
+impl Context {
+    /// Reads `USE_POD_CIDR` (as Calico does: any usual word for yes) and `FELIX_INTERFACEPREFIX` (its first item).
+    #[must_use]
+    pub fn from_environment(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
+        let mut context = Self::default();
+        for (name, value) in environment {
+            let value = value.to_string_lossy();
+            match name.to_str() {
+                Some("USE_POD_CIDR" | "CALICO_USE_POD_CIDR") => {
+                    context.use_pod_cidr = ["true", "t", "1"].contains(&value.to_ascii_lowercase().as_str());
+                }
+                Some("FELIX_INTERFACEPREFIX") => {
+                    if let Some(first) = value.split(',').map(str::trim).find(|item| !item.is_empty()) {
+                        first.clone_into(&mut context.interface_prefix);
+                    }
+                }
+                _ => {}
+            }
+        }
+        context
+    }
+}
+
 /// Converts the objects of one kind (or of kinds that produce the same keys) for one syncer.
 ///
 /// The caller compares what comes out with what it sent before: emitting a pair without a value for a key that was never

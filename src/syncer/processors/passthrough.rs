@@ -61,10 +61,7 @@ mod tests {
 
     #[test]
     fn vectors_of_whole_objects() {
-        // Blanked by rules of their own kinds, which are tested where they are.
-        let owns = |key: &str| {
-            key.starts_with("/calico/resources/v3/") && !key.ends_with("/bgpfilters/bad") && !key.ends_with("/st2")
-        };
+        let owns = |key: &str| key.starts_with("/calico/resources/v3/");
         for (syncer, least) in [("bgp", 5), ("felix", 2), ("node-status", 2)] {
             let ran = run(syncer, feeds, owns);
             assert!(ran.len() >= least, "{syncer}: only {ran:?}");

@@ -4,7 +4,8 @@
 //! cases that feed those kinds. What stands around a processor in the real pipeline (the watcher cache's comparison with
 //! what was sent, validation) is a few lines here. The pipeline itself is held against the same vectors elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -58,7 +59,7 @@ pub(crate) fn run(syncer: &str, feeds: fn(&Context) -> Vec<Feed>, owns: fn(&str)
             continue;
         }
         if let Err(difference) = world.play() {
-            differences.push_str(&format!("\n== {}: {difference}", case.name));
+            let _ = write!(differences, "\n== {}: {difference}", case.name);
         }
         ran.push(case.name);
     }
@@ -252,7 +253,7 @@ impl<'a> World<'a> {
             let _ = processor.process(ObjectEvent::Put(object), &mut pairs);
         }
         processor.on_list_end(&mut pairs);
-        let listed: std::collections::BTreeSet<String> =
+        let listed: BTreeSet<String> =
             pairs.iter().filter(|pair| pair.value.is_some()).map(|pair| pair.key.to_string()).collect();
         self.send(feed, pairs, output);
         let gone: Vec<String> = self.sent[feed].keys().filter(|key| !listed.contains(*key)).cloned().collect();
@@ -375,7 +376,7 @@ impl<'a> World<'a> {
                 });
             }
         }
-        let keys: std::collections::BTreeSet<&String> = wanted.keys().chain(output.keys()).collect();
+        let keys: BTreeSet<&String> = wanted.keys().chain(output.keys()).collect();
         let differences: Vec<String> = keys
             .into_iter()
             // The vectors leave the synthetic profile out unless a case is about it.

@@ -82,7 +82,7 @@ impl Walk<'_> {
         let Some(basic) = BasicType::from_registered_name(name) else {
             return Err(Error::UnregisteredName { place: PLACE, name: Error::readable(name) }.into());
         };
-        let go_type = Error::readable(name);
+        let go_type = String::from_utf8_lossy(name).into_owned();
         let type_id = self.interface_type()?;
         let fits = match (basic.is_slice, basic.is_bytes()) {
             (_, true) => type_id == id::BYTES,

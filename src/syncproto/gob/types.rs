@@ -292,12 +292,12 @@ fn to_id(number: i64) -> Result<i32, Error> {
 /// Reads a struct of a `CommonType` and N integers.
 fn read_numbers<const N: usize>(reader: &mut Reader<'_>, place: &'static str) -> Result<[i64; N], Error> {
     let mut numbers = [0; N];
-    reader.fields(place, N + 1, |reader, number| match number {
-        0 => skip_common(reader),
-        _ => {
-            numbers[number - 1] = reader.int()?;
-            Ok(())
+    reader.fields(place, N + 1, |reader, number| {
+        if number == 0 {
+            return skip_common(reader);
         }
+        numbers[number - 1] = reader.int()?;
+        Ok(())
     })?;
     Ok(numbers)
 }

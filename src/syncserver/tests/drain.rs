@@ -12,7 +12,7 @@ async fn connect_all(world: &World, n: usize) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..n {
         let mut client = world.connect(Speech::native("none")).await;
-        client.until("hello", |_| true).await;
+        client.until("hello", |client| client.greeted).await;
         clients.push(client);
     }
     assert_eq!(world.handle.connections(), n);
@@ -110,7 +110,7 @@ async fn connect_all_but_one(world: &World) -> Vec<Client> {
     let mut clients = Vec::new();
     for _ in 0..3 {
         let mut client = world.connect(Speech::GobSnappy).await;
-        client.until("hello", |_| true).await;
+        client.until("hello", |client| client.greeted).await;
         clients.push(client);
     }
     clients

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
@@ -19,7 +19,7 @@ use crate::snapcache::SnapCache;
 use crate::syncer::SyncerType;
 use crate::syncproto::messages::{ClientHello, Message, Ping, Pong};
 use crate::syncproto::{gob, native, snappy};
-use crate::syncserver::{Config, Handle, Listener, Metrics, Server};
+use crate::syncserver::{Config, Handle, Listener, Metrics, Server, Stream, TlsSource};
 
 /// More than any test waits for, in the time of the test.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1000);
@@ -62,6 +62,11 @@ pub(super) fn config() -> Config {
 
 impl World {
     pub(super) fn new(config: Config) -> Self {
+        Self::with(config, None, |inlet| inlet)
+    }
+
+    /// A world behind TLS, or behind a listener made of the one in memory.
+    pub(super) fn with<L: Listener>(config: Config, tls: Option<TlsSource>, listener: impl FnOnce(Inlet) -> L) -> Self {
         let felix_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
         let bgp_metrics = SyncerMetrics::unregistered(SyncerType::Bgp);
         let (felix, felix_reader) = SnapCache::new(100, felix_metrics.clone());
@@ -73,7 +78,7 @@ impl World {
         };
         let caches = BTreeMap::from([(SyncerType::Felix, felix_reader), (SyncerType::Bgp, bgp_reader)]);
         let (dial, inlet) = mpsc::channel(1024);
-        let bound = Server::with_listener(Inlet(inlet), config, caches, metrics, None);
+        let bound = Server::with_listener(listener(Inlet(inlet)), config, caches, metrics, tls);
         let handle = bound.handle();
         let run = tokio::spawn(bound.run(|| {}));
         Self { felix, bgp, handle, server_metrics, felix_metrics, run, dial }
@@ -178,8 +183,8 @@ enum Codec {
 }
 
 /// A client that follows the protocol to the letter and remembers what it has heard.
-pub(super) struct Client {
-    pub(super) io: DuplexStream,
+pub(super) struct Client<S = DuplexStream> {
+    pub(super) io: S,
     codec: Codec,
     speech: Speech,
     heard: VecDeque<Heard>,
@@ -193,6 +198,12 @@ pub(super) struct Client {
     pub(super) sequence: u64,
     /// Updates it was sent.
     pub(super) updates: usize,
+    /// Whether the restart was acknowledged before it came.
+    pub(super) acked_ahead: bool,
+    /// Whether the server has answered the hello.
+    pub(super) greeted: bool,
+    /// Whether the stream proper has begun: nothing more has to be acknowledged.
+    pub(super) streaming: bool,
 }
 
 fn new_decoder() -> Box<gob::Decoder> {
@@ -226,8 +237,8 @@ pub(super) fn gob_bytes(message: &Message, first: bool) -> BytesMut {
     bytes
 }
 
-impl Client {
-    pub(super) fn new(io: DuplexStream, speech: Speech) -> Self {
+impl<S: Stream> Client<S> {
+    pub(super) fn new(io: S, speech: Speech) -> Self {
         let codec = match speech {
             Speech::GobPlain | Speech::GobSnappy => Codec::Plain(new_decoder()),
             Speech::Native { .. } => Codec::Native(BytesMut::new()),
@@ -242,6 +253,9 @@ impl Client {
             status: SyncStatus::WaitForDatastore,
             sequence: 0,
             updates: 0,
+            acked_ahead: false,
+            greeted: false,
+            streaming: false,
         }
     }
 
@@ -293,16 +307,19 @@ impl Client {
     }
 
     fn decode(&mut self, bytes: &[u8]) {
-        let mut restart = false;
+        let (mut restart, mut rest) = (false, Bytes::new());
         match &mut self.codec {
             Codec::Plain(decoder) => {
                 decoder.push(bytes);
-                while let Some(envelope) = decoder.next().expect("the server's gob is good") {
+                while !restart && let Some(envelope) = decoder.next().expect("the server's gob is good") {
                     let heard = gob_heard(envelope.0);
-                    restart |= heard == Heard::Restart;
+                    restart = heard == Heard::Restart;
                     self.heard.push_back(heard);
                 }
-                assert!(!restart || decoder.buffered() == 0, "nothing may follow a restart before the ACK");
+                if restart {
+                    rest = decoder.take_buffered();
+                    assert!(rest.is_empty() || self.acked_ahead, "nothing may follow a restart before the ACK");
+                }
             }
             Codec::Snappy(chunks, decoder) => {
                 chunks.push(bytes);
@@ -329,12 +346,20 @@ impl Client {
         }
         if restart {
             self.codec = Codec::Snappy(Box::default(), new_decoder());
+            self.decode(&rest);
         }
     }
 
     async fn take_in(&mut self, heard: &Heard) {
         match heard {
-            Heard::Restart => self.say(&Message::Ack).await,
+            Heard::Hello => {
+                self.greeted = true;
+                self.streaming = self.speech != Speech::GobSnappy;
+            }
+            Heard::Restart => {
+                self.say(&Message::Ack).await;
+                self.streaming = true;
+            }
             Heard::Ping(ping) if self.pongs => match ping {
                 Some(ping) => {
                     let pong = Pong { ping_timestamp: ping.timestamp.clone(), ..Pong::default() };
@@ -363,8 +388,10 @@ impl Client {
 
     /// Listens until something holds.
     pub(super) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
+        let began = Instant::now();
         while !holds(self) {
             assert!(self.next().await.is_some(), "closed before: {what}");
+            assert!(began.elapsed() < PATIENCE, "never: {what}");
         }
     }
 

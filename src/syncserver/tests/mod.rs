@@ -1,9 +1,12 @@
-//! The server as its clients see it. Time is paused, pipes are in memory; nothing here waits for real.
+//! The server as its clients see it. Time is paused, pipes are in memory; nothing here waits for real
+//! (but in [`sockets`], where the kernel takes part).
 
 mod drain;
 mod handshake;
 mod harness;
 mod pairing;
 mod slow;
+mod sockets;
 mod stream;
 mod timers;
+mod tls;

@@ -73,7 +73,7 @@ async fn many_keys_come_and_half_of_them_go() {
         let mut world = World::new(config());
         let keys: Vec<String> = (0..10_000).map(|n| format!("/k/{n:05}")).collect();
         let mut early = world.connect(speech.clone()).await;
-        early.until("hello", |_| true).await;
+        early.until("hello", |client| client.greeted).await;
         for chunk in keys.chunks(500) {
             world.put(&chunk.iter().map(|key| (key.as_str(), "value")).collect::<Vec<_>>());
         }
@@ -172,7 +172,7 @@ async fn a_hundred_clients_are_counted_and_all_converge() {
 async fn a_cache_that_ends_ends_its_clients() {
     let world = World::new(config());
     let mut client = world.connect(Speech::native("none")).await;
-    client.until("hello", |_| true).await;
+    client.until("hello", |client| client.greeted).await;
     let World { felix, run, .. } = world;
     drop(felix);
     let goodbye = client.until_closed().await.expect("a goodbye");

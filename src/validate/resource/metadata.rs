@@ -1,87 +1,88 @@
-//! Metadata of any kind: name, labels, annotations.
+//! Rules for the metadata of every resource, Kubernetes' own included.
 
-use crate::model::schema::{Fields, Node};
-use crate::validate::syntax::{is_dns_subdomain, is_label_value, is_qualified_name};
-use crate::validate::{Invalid, invalid};
+use serde_json::Value;
 
-/// What keys and values of all annotations may take together, in bytes; Kubernetes' limit.
+use super::formats::{invalid, is_name};
+use super::tree::At;
+use super::{NAME, formats};
+use crate::validate::Invalid;
+
+/// Longest name of an object, in bytes: that of a DNS name.
+const MAX_NAME: usize = 253;
+/// Longest DNS-subdomain prefix of a qualified name.
+const MAX_PREFIX: usize = 253;
+/// Longest name part of a qualified name, and longest label value.
+const MAX_WORD: usize = 63;
+/// Keys and values of all annotations together, in bytes; Kubernetes' bound.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
 
-/// Checks an object's metadata.
-///
-/// # Errors
-/// The first rule that it breaks.
-pub(super) fn check(metadata: &Fields) -> Result<(), Invalid> {
-    let name = metadata.text("name");
-    if !is_dns_subdomain(name) {
-        return Err(invalid("metadata.name", name, "a lower-case DNS subdomain of at most 253 characters"));
+const KEY: &str = "a name of up to 63 letters, digits, -, _ and ., with an optional DNS prefix and /";
+const LABEL_VALUE: &str = "up to 63 letters, digits, -, _ and ., with a letter or digit at both ends";
+
+/// Checks the metadata of a resource.
+pub(super) fn check(resource: &At<'_>) -> Result<(), Invalid> {
+    let metadata = resource.get("metadata");
+    let field = |name: &str| metadata.as_ref().and_then(|metadata| metadata.get(name));
+    let name = field("name").map_or("", |name| name.text());
+    if name.len() > MAX_NAME {
+        return Err(invalid("metadata.name", name, format!("at most {MAX_NAME} bytes")));
     }
-    check_labels("metadata.labels", metadata.get("labels"))?;
-    let mut size = 0;
-    for (key, value) in metadata.get("annotations").and_then(Node::as_map).into_iter().flatten() {
-        if !is_qualified_name(&key.to_lowercase()) {
-            return Err(invalid(
-                "metadata.annotations",
-                key,
-                "keys of at most 63 letters, digits, - _ . after an optional DNS subdomain and slash",
-            ));
+    if !is_name(name) {
+        return Err(invalid("metadata.name", name, NAME));
+    }
+    if let Some(annotations) = field("annotations") {
+        check_annotations("metadata.annotations", annotations.value())?;
+    }
+    match field("labels") {
+        Some(labels) => check_labels("metadata.labels", labels.value()),
+        None => Ok(()),
+    }
+}
+
+fn entries(map: &Value) -> impl Iterator<Item = (&String, &str)> {
+    map.as_object().into_iter().flatten().map(|(key, value)| (key, value.as_str().unwrap_or_default()))
+}
+
+/// Checks labels: keys are qualified names, values label values.
+pub(super) fn check_labels(field: &str, labels: &Value) -> Result<(), Invalid> {
+    for (key, value) in entries(labels) {
+        if !is_qualified_name(key) {
+            return Err(invalid(field, key, KEY));
         }
-        size += key.len() + value.as_text().map_or(0, str::len);
+        if !value.is_empty() && !is_word(value) {
+            return Err(invalid(format!("{field}[{key}]"), value, LABEL_VALUE));
+        }
+    }
+    Ok(())
+}
+
+/// Checks annotations: keys are qualified names in any case, all of them together are not too large.
+pub(super) fn check_annotations(field: &str, annotations: &Value) -> Result<(), Invalid> {
+    let mut size = 0;
+    for (key, value) in entries(annotations) {
+        if !is_qualified_name(&key.to_lowercase()) {
+            return Err(invalid(field, key, KEY));
+        }
+        size += key.len() + value.len();
     }
     if size > MAX_ANNOTATIONS {
-        return Err(invalid("metadata.annotations", &format!("{size} bytes"), "at most 262144 bytes in all"));
+        return Err(invalid(field, &format!("{size} bytes"), format!("at most {MAX_ANNOTATIONS} bytes in all")));
     }
     Ok(())
 }
 
-/// Checks a map of labels.
-///
-/// # Errors
-/// The first key or value that is not valid.
-pub(super) fn check_labels(field: &str, labels: Option<&Node>) -> Result<(), Invalid> {
-    for (key, value) in labels.and_then(Node::as_map).into_iter().flatten() {
-        if !is_qualified_name(key) {
-            return Err(invalid(
-                field,
-                key,
-                "keys of at most 63 letters, digits, - _ . after an optional DNS subdomain and slash",
-            ));
-        }
-        let value = value.as_text().unwrap_or_default();
-        if !is_label_value(value) {
-            return Err(invalid(
-                &format!("{field}[{key}]"),
-                value,
-                "at most 63 letters, digits, - _ ., beginning and ending with a letter or digit",
-            ));
-        }
+/// Kubernetes' qualified name: a word, or a DNS subdomain, `/` and a word.
+fn is_qualified_name(text: &str) -> bool {
+    match text.split_once('/') {
+        None => is_word(text),
+        Some((prefix, name)) => prefix.len() <= MAX_PREFIX && formats::is_name(prefix) && is_word(name),
     }
-    Ok(())
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::schema::{Case, decode, find};
-
-    fn verdict(json: &str) -> Result<(), String> {
-        let metadata = decode(find("v1.ObjectMeta").unwrap(), json.as_bytes(), Case::Exact).unwrap();
-        check(&metadata).map_err(|invalid| invalid.field)
-    }
-
-    #[test]
-    fn metadata_is_checked() {
-        let long = format!(r#"{{"name":"a","annotations":{{"k":"{}"}}}}"#, "x".repeat(MAX_ANNOTATIONS));
-        for (json, field) in [
-            (r#"{"name":"a.b","labels":{"x.io/K":"V_1"},"annotations":{"X.IO/K":"any thing"}}"#, None),
-            (r#"{"name":""}"#, Some("metadata.name")),
-            (r#"{"name":"A"}"#, Some("metadata.name")),
-            (r#"{"name":"a","labels":{"k":"no blanks"}}"#, Some("metadata.labels[k]")),
-            (r#"{"name":"a","labels":{"":"v"}}"#, Some("metadata.labels")),
-            (r#"{"name":"a","annotations":{"a b":"v"}}"#, Some("metadata.annotations")),
-            (&long, Some("metadata.annotations")),
-        ] {
-            assert_eq!(verdict(json).err().as_deref(), field, "{:.60}", json);
-        }
-    }
+fn is_word(text: &str) -> bool {
+    let end = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    (1..=MAX_WORD).contains(&text.len())
+        && end(text.bytes().next())
+        && end(text.bytes().next_back())
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(&c))
 }

@@ -1,17 +1,49 @@
-//! Rules for whole objects: what every kind's metadata must satisfy, then the kind's own rules.
+//! Rules for whole resources: what Calico's v3 validator checks of objects that are distributed as they are.
+//!
+//! Fed by the pass-through processors with the decoded resource, as a tree of JSON in which absent fields are absent.
+//! Objects that the pass-through does not distribute whole have rules of their own in [`super::rules`].
 
-use super::Invalid;
-use crate::model::resource::Resource;
+pub(crate) mod formats;
 
+mod bgp;
+mod felix;
 mod metadata;
+mod node;
+mod node_status;
+mod rule;
+mod tree;
 
-/// Checks a whole object.
+use serde_json::Value;
+
+use self::tree::At;
+use super::Invalid;
+use crate::model::selector::Selector;
+
+const NAME: &str = "a lower-case DNS subdomain";
+const SELECTOR: &str = "a selector";
+
+fn is_selector(text: &str) -> bool {
+    Selector::parse(text).is_ok()
+}
+
+/// Checks a resource of this kind (`BGPPeer`, `Service`, …): its metadata, and what is known of the kind.
 ///
 /// # Errors
 /// The first rule that it breaks.
-pub fn check(resource: &Resource) -> Result<(), Invalid> {
-    if let Some(fields) = resource.metadata() {
-        metadata::check(fields)?;
+pub fn check(kind: &str, resource: &Value) -> Result<(), Invalid> {
+    let top = At::top(resource);
+    metadata::check(&top)?;
+    match kind {
+        "Node" => node::check(&top),
+        "Profile" => rule::check_profile(&top),
+        "BGPPeer" => bgp::check_peer(&top),
+        "BGPConfiguration" => bgp::check_configuration(&top),
+        "BGPFilter" => bgp::check_filter(&top),
+        "CalicoNodeStatus" => node_status::check(&top),
+        "FelixConfiguration" => felix::check(&top),
+        _ => Ok(()),
     }
-    Ok(())
 }
+
+#[cfg(test)]
+mod tests;

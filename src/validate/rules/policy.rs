@@ -137,8 +137,8 @@ fn check_ports(field: &str, ports: &[Port], protocol: Option<&Protocol>) -> Resu
 mod tests {
     use super::*;
 
-    fn tcp() -> Option<Protocol> {
-        Some(Protocol::Name("tcp".to_owned()))
+    fn tcp() -> Protocol {
+        Protocol::Name("tcp".to_owned())
     }
 
     #[test]
@@ -154,9 +154,9 @@ mod tests {
             (Rule { protocol: Some(Protocol::Name("foo".to_owned())), ..base.clone() }, Some("protocol")),
             (Rule { dst_ports: vec![Port::single(80)], ..base.clone() }, Some("dst_ports")),
             (Rule { dst_ports: vec![Port::Named("x".to_owned())], ..base.clone() }, None),
-            (Rule { not_src_ports: vec![Port::single(80)], protocol: tcp(), ..base.clone() }, None),
-            (Rule { src_ports: vec![Port::single(0)], protocol: tcp(), ..base.clone() }, Some("src_ports")),
-            (Rule { src_ports: vec![Port::Numeric(2, 1)], protocol: tcp(), ..base.clone() }, Some("src_ports")),
+            (Rule { not_src_ports: vec![Port::single(80)], protocol: Some(tcp()), ..base.clone() }, None),
+            (Rule { src_ports: vec![Port::single(0)], protocol: Some(tcp()), ..base.clone() }, Some("src_ports")),
+            (Rule { src_ports: vec![Port::Numeric(2, 1)], protocol: Some(tcp()), ..base.clone() }, Some("src_ports")),
             (
                 Rule {
                     dst_ports: vec![Port::Named("x".to_owned())],

@@ -24,10 +24,9 @@ pub(super) fn text(field: &Field, node: &Node) -> Option<String> {
         Node::Protocol(value) => value.to_string(),
         Node::AsNumber(number) => number.0.to_string(),
         Node::Struct(fields) => structure(fields),
-        Node::Map(entries) => entries
-            .iter()
-            .map(|(name, value)| format!("{name}={},", value.as_text().unwrap_or_default()))
-            .collect(),
+        Node::Map(entries) => {
+            entries.iter().map(|(name, value)| format!("{name}={},", value.as_text().unwrap_or_default())).collect()
+        }
         Node::List(elements) => list(element_type(&field.ty), elements),
     };
     (!text.is_empty()).then_some(text)
@@ -45,9 +44,8 @@ fn element_type(ty: &Type) -> &Type {
 }
 
 fn list(element: &Type, elements: &[Node]) -> String {
-    let joined = |separator: &str, text: fn(&Node) -> String| {
-        elements.iter().map(text).collect::<Vec<_>>().join(separator)
-    };
+    let joined =
+        |separator: &str, text: fn(&Node) -> String| elements.iter().map(text).collect::<Vec<_>>().join(separator);
     match element {
         Type::Port => format!("[{}]", joined(" ", plain)),
         Type::Struct(_) if elements.is_empty() => {
@@ -98,7 +96,8 @@ fn structure(fields: &Fields) -> String {
 /// A float as Go's `%v` prints it.
 fn float(value: f64) -> String {
     let scientific = format!("{value:e}");
-    let exponent = scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)));
+    let exponent =
+        scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)));
     match exponent {
         Some((digits, exponent)) if exponent < SMALL_EXPONENT || exponent >= LARGE_EXPONENT => {
             let sign = if exponent < 0 { '-' } else { '+' };

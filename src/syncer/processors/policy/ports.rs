@@ -93,8 +93,8 @@ mod tests {
             let ports: Vec<Port> = ranges.iter().map(|(first, more)| Port::Numeric(*first, first + more)).collect();
             let numbers = |ports: &[Port]| -> BTreeSet<u16> {
                 ports.iter().flat_map(|port| match port {
-                    Port::Numeric(first, last) => *first..=*last,
-                    Port::Named(_) => 1..=0,
+                    Port::Numeric(first, last) => (*first..=*last).collect(),
+                    Port::Named(_) => Vec::new(),
                 }).collect()
             };
             let merged = simplify(ports.clone());

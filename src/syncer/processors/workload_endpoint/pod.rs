@@ -248,7 +248,9 @@ fn source_prefixes(annotations: &TextMap<'_>) -> Result<Vec<Net>, String> {
         .iter()
         .map(|text| {
             net::parse_cidr(text).map(|net| Net(net.trunc())).ok_or_else(|| {
-                format!("metadata.annotations[{SOURCE_PREFIXES_ANNOTATION}]: {text:?} is not a network (address/length)")
+                format!(
+                    "metadata.annotations[{SOURCE_PREFIXES_ANNOTATION}]: {text:?} is not a network (address/length)"
+                )
             })
         })
         .collect()

@@ -154,10 +154,7 @@ mod tests {
         check(&[("other/x", "1")], "null");
         check(&[("ingressBurst", "10M")], "null");
         check(&[("ingressBandwidth", "10M")], r#"{"ingressBandwidth":10000000,"ingressBurst":4294967296}"#);
-        check(
-            &[("kubernetes.io/ingress-bandwidth", "5M"), ("ingressBandwidth", "junk")],
-            "null",
-        );
+        check(&[("kubernetes.io/ingress-bandwidth", "5M"), ("ingressBandwidth", "junk")], "null");
         check(
             &[("egressBandwidth", "1M"), ("egressBurst", "2k"), ("egressPeakrate", "1M"), ("egressMinburst", "2k")],
             r#"{"egressBandwidth":1000000,"egressBurst":2000}"#,

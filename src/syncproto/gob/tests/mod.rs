@@ -1,6 +1,7 @@
 //! Tests of the gob codec as a whole.
 
 mod bounds;
+mod corpus;
 mod golden;
 mod properties;
 mod vectors;
@@ -48,5 +49,6 @@ fn unhex(text: &str) -> Vec<u8> {
 
 /// The opposite of [`unhex`].
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |value: u8| char::from_digit(value.into(), 16).expect("four bits");
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

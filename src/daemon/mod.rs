@@ -1,0 +1,291 @@
+//! The composition root: from a configuration to a running daemon, and back to nothing.
+//!
+//! Starts the stages in the data's order (datastore, pipelines, server, endpoints) and stops them in reverse. It alone
+//! knows everybody; every part gets what it needs by constructor.
+//!
+//! ```text
+//!  Running ──SIGTERM, SIGINT──► Draining ──all connections ended──► end, status 0
+//!     │                            └──second signal, time over────► end at once, status 0 / 1
+//!     └──a long-lived task ends or panics──────────────────────────► end, status 1
+//! ```
+
+mod signals;
+mod source;
+mod status;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use prometheus::Registry;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+
+use self::signals::{Request, Signals};
+use self::source::Source;
+use crate::config::Config;
+use crate::datastore::init::{InitOptions, initialise};
+use crate::debug::heap;
+use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
+use crate::http::{self, Endpoints, Services};
+use crate::logging::LogHandle;
+use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::pipeline::SyncerPipeline;
+use crate::snapcache::Reader;
+use crate::syncer::kind_watch::KindHub;
+use crate::syncer::pipelines;
+use crate::syncer::processors::Context;
+use crate::syncserver::{self, Server};
+use crate::tasks::TaskRegistry;
+use crate::tls::{PeerIdentity, Policy, ServerTls, ServerTlsConfig};
+
+/// Version of this build.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// What `bulrush version` prints: three lines, as Typha does.
+#[must_use]
+pub fn version() -> String {
+    let known = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
+    let (date, commit) = (known(option_env!("BULRUSH_BUILD_DATE")), known(option_env!("BULRUSH_GIT_COMMIT")));
+    format!("Version:    {VERSION}\nBuild date: {date}\nGit commit: {commit}\n")
+}
+
+/// How much longer than the shutdown time a drain may take before the process ends regardless: the last connections get
+/// their goodbye, the log its last lines.
+const DRAIN_SLACK: Duration = Duration::from_secs(5);
+/// How long stages may take to notice that they are cancelled.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// What the process has set up before there was a configuration.
+#[derive(Debug)]
+pub struct Early {
+    /// Where all metrics are registered.
+    pub registry: Registry,
+    /// To look at and change log levels.
+    pub log: LogHandle,
+    /// Surroundings that influence conversion: `USE_POD_CIDR`, `FELIX_INTERFACEPREFIX`.
+    pub context: Context,
+}
+
+/// Runs until told to end.
+///
+/// # Errors
+/// What keeps the daemon from starting (an address that is taken, a certificate that does not load), or a part that
+/// failed while running. Being without a datastore is neither.
+pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
+    let started = Instant::now();
+    let mut signals = Signals::listen().context("listen for signals")?;
+    let tasks = TaskRegistry::new();
+    let health = HealthAggregator::new();
+    let stop = CancellationToken::new();
+
+    let source = Source::open(&config.datastore)?;
+    let sync_tls = load_sync_tls(&config)?;
+    let metrics_tls = load_metrics_tls(&config)?;
+
+    // Pipelines: built before anything runs, so that every kind's subscribers are known.
+    let mut hub = KindHub::new(source.datastore.clone(), rand::random());
+    let specs = pipelines::calico(source.flavour, &early.context);
+    let build = |spec: pipelines::PipelineSpec| {
+        let metrics = SyncerMetrics::new(&early.registry, spec.syncer);
+        SyncerPipeline::new(spec, config.server.max_batch_size, &metrics, &mut hub)
+    };
+    let built: Vec<SyncerPipeline> = specs.into_iter().map(build).collect();
+    let views: Vec<_> = built.iter().map(SyncerPipeline::view).collect();
+    let kinds = hub.statuses();
+
+    // The server listens before there is anything to serve: agents wait connected, and are told the status.
+    let readers: BTreeMap<_, Reader> = views.iter().map(|view| (view.syncer, view.reader.clone())).collect();
+    let metrics = syncserver::Metrics {
+        server: ServerMetrics::new(&early.registry),
+        syncers: views.iter().map(|view| (view.syncer, view.metrics.clone())).collect(),
+    };
+    let acceptor = sync_tls.clone().map(|tls| -> syncserver::TlsSource { Arc::new(move || tls.acceptor()) });
+    let bound = Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
+    let server = bound.handle();
+    let listening = bound.local_addr().context("read the sync server's address")?;
+    info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
+
+    for pipeline in built {
+        pipeline.start(&tasks, &health, &stop);
+    }
+    {
+        let (writable, read_only) = (source.writable.clone(), config.datastore.read_only);
+        let cancel = stop.clone();
+        tasks.spawn("watches", async move {
+            // What components expect in a fresh datastore has to be there before anybody is told to be in sync.
+            if let Some(store) = writable {
+                let options = InitOptions { read_only, ..InitOptions::default() };
+                if cancel.run_until_cancelled(initialise(&*store, &options)).await.is_none() {
+                    return;
+                }
+            }
+            hub.run(cancel).await;
+        });
+    }
+    for (name, tls) in [("sync-certificates", &sync_tls), ("metrics-certificates", &metrics_tls)] {
+        if let Some(tls) = tls.clone() {
+            tasks.spawn(name, tls.keep_fresh(stop.clone()));
+        }
+    }
+
+    let (phase, phase_now) = watch::channel("running");
+    let status = status::Sources {
+        started,
+        listening: listening.to_string(),
+        datastore_type: config.datastore.datastore_type.to_string(),
+        location: source.location.clone(),
+        kinds,
+        files: source.files.clone(),
+        pipelines: views,
+        server: server.clone(),
+        phase: phase_now,
+    };
+    let metrics_source = metrics_tls.map(|tls| -> http::TlsSource { Arc::new(move || tls.acceptor()) });
+    let services = Services {
+        health: health.clone(),
+        registry: early.registry.clone(),
+        tasks: tasks.clone(),
+        log: early.log.clone(),
+        status: Arc::new(status),
+    };
+    let endpoints = http::start(Endpoints::new(&config, metrics_source), services).context("start the HTTP endpoints")?;
+
+    let alive = health.register("SyncServer", Reports::Live, REPORT_TIMEOUT);
+    alive.report_live(true);
+    let serving = bound.run(move || alive.report_live(true));
+    tokio::pin!(serving);
+    let profile = config.debug.memory_profile_path.clone();
+    let reload = source.reload;
+    let mut drain_deadline = None;
+    let ended = loop {
+        let overdue = async {
+            match drain_deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = &mut serving => break Ok(()),
+            failure = tasks.failure() => {
+                error!(target: crate::logging::FATAL_TARGET, %failure, "a part of the daemon failed");
+                break Err(anyhow::Error::new(failure));
+            }
+            () = overdue => {
+                warn!("connections are left after the shutdown time: ending without them");
+                server.stop();
+                drain_deadline = None;
+            }
+            request = signals.next() => match request {
+                Request::End if drain_deadline.is_none() => {
+                    info!("told to end: draining");
+                    phase.send_replace("draining");
+                    drain_deadline = Some(Instant::now() + config.connections.shutdown_timeout + DRAIN_SLACK);
+                    server.drain();
+                }
+                Request::End => {
+                    warn!(connections = server.connections(), "told to end again: ending at once");
+                    server.stop();
+                }
+                Request::Profile if profile.is_some() => write_heap_profile(profile.clone()),
+                Request::Reload | Request::Profile => {
+                    info!("told to reload");
+                    if let Some(reload) = &reload {
+                        reload();
+                    }
+                    for tls in [&sync_tls].into_iter().flatten() {
+                        reload_certificates(tls.clone());
+                    }
+                }
+            },
+        }
+    };
+    tasks.stopping();
+    stop.cancel();
+    if tokio::time::timeout(STOP_LIMIT, tasks.all_ended()).await.is_err() {
+        let busy: Vec<String> = tasks.dump().into_iter().filter(|task| task.state != "idle").map(|task| task.name).collect();
+        warn!(?busy, "some tasks did not stop in time");
+    }
+    endpoints.stop();
+    info!("ended");
+    ended
+}
+
+fn write_heap_profile(path: Option<std::path::PathBuf>) {
+    let Some(path) = path else { return };
+    // Detached on purpose: a profile that takes long must not hold up anything, and it logs its own failure.
+    drop(tokio::spawn(async move {
+        if let Err(error) = heap::write_on_signal(path.clone()).await {
+            error!(path = %path.display(), %error, "write the heap profile");
+        }
+    }));
+}
+
+fn reload_certificates(tls: ServerTls) {
+    drop(tokio::task::spawn_blocking(move || {
+        if let Err(error) = tls.reload() {
+            error!(%error, "read the certificates again: the old ones stay in use");
+        }
+    }));
+}
+
+fn load_sync_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
+    let Some(tls) = &config.tls else { return Ok(None) };
+    let Some(identity) = PeerIdentity::new(tls.client_cn.clone(), tls.client_uri_san.clone()) else {
+        bail!("TLS needs ClientCN or ClientURISAN");
+    };
+    let mut settings =
+        ServerTlsConfig::mutual(tls.key_file.clone(), tls.cert_file.clone(), tls.ca_file.clone(), identity);
+    settings.policy = policy(tls.min_version, &tls.cipher_suites)?;
+    ServerTls::load(settings).context("load TLS for agents").map(Some)
+}
+
+fn load_metrics_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
+    let Some(tls) = config.metrics.tls.as_ref().filter(|_| config.metrics.enabled) else { return Ok(None) };
+    let settings = ServerTlsConfig {
+        key_file: tls.key_file.clone(),
+        cert_file: tls.cert_file.clone(),
+        ca_file: Some(tls.ca_file.clone()),
+        client_auth: crate::tls::ClientAuth::from(tls.client_auth),
+        identity: None,
+        policy: policy(tls.min_version, &tls.cipher_suites)?,
+    };
+    ServerTls::load(settings).context("load TLS for metrics").map(Some)
+}
+
+fn policy(min_version: crate::config::TlsVersion, cipher_suites: &[String]) -> anyhow::Result<Policy> {
+    let version = match min_version {
+        crate::config::TlsVersion::V1_2 => "1.2",
+        crate::config::TlsVersion::V1_3 => "1.3",
+    };
+    Policy::parse(version, &cipher_suites.join(",")).context("read TLS_CIPHER_SUITES")
+}
+
+fn server_config(config: &Config) -> syncserver::Config {
+    let (from, connections) = (&config.server, &config.connections);
+    syncserver::Config {
+        host: from.host.clone(),
+        port: from.port,
+        max_message_size: from.max_message_size,
+        max_fall_behind: from.max_fall_behind,
+        new_client_grace: from.new_client_grace,
+        min_batching_age: from.min_batching_age,
+        ping_interval: from.ping_interval,
+        pong_timeout: from.pong_timeout,
+        handshake_timeout: from.handshake_timeout,
+        write_timeout: from.write_timeout,
+        drop_interval: connections.drop_interval,
+        shutdown_timeout: connections.shutdown_timeout,
+        shutdown_drop_interval_max: connections.shutdown_drop_interval_max,
+        max_connections: connections.upper_limit,
+        max_lag_bytes: from.max_lag_bytes,
+        max_lag_updates: from.max_lag_updates,
+        snapshot_max_age: from.snapshot_max_age,
+        max_handshakes: from.max_handshakes,
+        send_buffer: from.send_buffer,
+        ..syncserver::Config::default()
+    }
+}

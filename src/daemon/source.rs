@@ -1,0 +1,81 @@
+//! Opens the datastore that the configuration names.
+
+use std::fmt;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use tokio::sync::watch;
+
+use crate::config::{DatastoreConfig, DatastoreType};
+use crate::datastore::Datastore;
+use crate::datastore::etcd::{EtcdConfig, EtcdStore};
+use crate::datastore::file::{FileConfig, FileStatus, FileStore};
+use crate::datastore::init::Writable;
+use crate::syncer::pipelines::Flavour;
+
+/// The datastore, and what goes with its type.
+pub(super) struct Source {
+    /// The datastore itself.
+    pub(super) datastore: Arc<dyn Datastore>,
+    /// The same, where Bulrush writes to it at start.
+    pub(super) writable: Option<Arc<dyn Writable>>,
+    /// Which kinds and conversions go with it.
+    pub(super) flavour: Flavour,
+    /// Where it is, for people.
+    pub(super) location: String,
+    /// What became of the files of a folder.
+    pub(super) files: Option<watch::Receiver<FileStatus>>,
+    /// Reads it again now.
+    pub(super) reload: Option<Box<dyn Fn() + Send + Sync>>,
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Source").field("location", &self.location).finish_non_exhaustive()
+    }
+}
+
+impl Source {
+    /// Opens it. A datastore that is away is no error; a configuration that cannot work is.
+    pub(super) fn open(config: &DatastoreConfig) -> anyhow::Result<Self> {
+        match config.datastore_type {
+            DatastoreType::Etcdv3 => Self::etcd(config),
+            DatastoreType::File => Self::folder(config),
+            DatastoreType::Kubernetes => bail!(
+                "DatastoreType = kubernetes: this build has no Kubernetes datastore yet; use etcdv3 or file, or run Typha"
+            ),
+        }
+    }
+
+    fn etcd(config: &DatastoreConfig) -> anyhow::Result<Self> {
+        let etcd = EtcdConfig {
+            ca_file: config.etcd.ca_file.clone(),
+            cert_file: config.etcd.cert_file.clone(),
+            key_file: config.etcd.key_file.clone(),
+            ..EtcdConfig::new(config.etcd.endpoints.iter().cloned())
+        };
+        let store = Arc::new(EtcdStore::connect(etcd).context("set up etcd")?);
+        Ok(Self {
+            datastore: store.clone(),
+            writable: Some(store),
+            flavour: Flavour::Etcd,
+            location: config.etcd.endpoints.join(","),
+            files: None,
+            reload: None,
+        })
+    }
+
+    fn folder(config: &DatastoreConfig) -> anyhow::Result<Self> {
+        let path = config.file.path.clone().context("DatastoreType = file needs DatastorePath")?;
+        let location = path.display().to_string();
+        let store = FileStore::open(FileConfig { path, quiet: config.file.quiet });
+        Ok(Self {
+            files: Some(store.status()),
+            datastore: Arc::new(store.clone()),
+            writable: None,
+            flavour: Flavour::Folder,
+            location,
+            reload: Some(Box::new(move || store.reload())),
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Real sockets, and listeners that fail.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use prometheus::Registry;
+use tokio::io::DuplexStream;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use super::harness::*;
+use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::model::{SyncStatus, SyncerEvent};
+use crate::snapcache::SnapCache;
+use crate::syncer::SyncerType;
+use crate::syncserver::{Bound, Config, Listener, Metrics, Server, TcpInlet};
+
+async fn bind(config: Config) -> io::Result<(Bound<TcpInlet>, SnapCache)> {
+    let felix_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let (felix, reader) = SnapCache::new(100, felix_metrics.clone());
+    let metrics = Metrics {
+        server: ServerMetrics::new(&Registry::new()),
+        syncers: BTreeMap::from([(SyncerType::Felix, felix_metrics)]),
+    };
+    let bound = Server::bind(config, BTreeMap::from([(SyncerType::Felix, reader)]), metrics, None).await?;
+    Ok((bound, felix))
+}
+
+#[tokio::test]
+async fn tcp_clients_of_both_families_get_what_there_is() {
+    let (bound, mut felix) = bind(Config { port: 0, ..config() }).await.expect("a free port");
+    let port = bound.local_addr().expect("bound").port();
+    assert_ne!(port, 0);
+    let handle = bound.handle();
+    let run = tokio::spawn(bound.run(|| {}));
+    let entries = (0..5000).map(|n| update(&format!("/k/{n}"), Some(&[b'x'; 500]))).collect();
+    felix.apply(vec![SyncerEvent::Updates(entries), SyncerEvent::Status(SyncStatus::InSync)]);
+    let mut clients = Vec::new();
+    for speech in Speech::all() {
+        for host in ["127.0.0.1", "::1"] {
+            // Where there is no IPv6, the server listens on IPv4 alone.
+            let Ok(stream) = TcpStream::connect((host, port)).await else { continue };
+            let mut client = Client::new(stream, speech.clone());
+            client.hello("felix").await;
+            client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+            assert_eq!(client.map.len(), 5000);
+            clients.push(client);
+        }
+    }
+    assert!(clients.len() >= 5);
+    felix.apply(vec![SyncerEvent::Updates(vec![update("/new", Some(b"1"))])]);
+    for client in &mut clients {
+        client.until("the change", |client| client.map.contains_key("/new")).await;
+    }
+    handle.stop();
+    run.await.expect("it ends well");
+    for client in &mut clients {
+        client.until_closed().await;
+    }
+}
+
+#[tokio::test]
+async fn a_port_that_is_taken_is_an_error_in_words() {
+    let (first, _felix) = bind(Config { host: "127.0.0.1".to_owned(), port: 0, ..config() }).await.expect("free");
+    let port = first.local_addr().expect("bound").port();
+    let second = bind(Config { host: "127.0.0.1".to_owned(), port, ..config() }).await;
+    let error = second.map(|_| ()).expect_err("taken").to_string();
+    assert!(error.contains(&format!("listen on 127.0.0.1:{port}")), "{error}");
+}
+
+/// Fails a number of times before each connection.
+struct Failing {
+    inlet: Inlet,
+    failures: u32,
+    left: u32,
+}
+
+impl Listener for Failing {
+    type Stream = DuplexStream;
+
+    async fn accept(&mut self) -> io::Result<(DuplexStream, SocketAddr)> {
+        if self.left > 0 {
+            self.left -= 1;
+            // What it is when file descriptors have run out.
+            return Err(io::Error::from_raw_os_error(24));
+        }
+        let accepted = self.inlet.accept().await;
+        self.left = self.failures;
+        accepted
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inlet.local_addr()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn accept_is_tried_again_after_pauses_and_present_clients_do_not_notice() {
+    let mut world = World::with(config(), None, |inlet| Failing { inlet, failures: 10, left: 0 });
+    let mut first = world.connect(Speech::GobSnappy).await;
+    first.until("hello", |client| client.greeted).await;
+    let began = Instant::now();
+    let mut second = Client::new(world.dial(64 << 10).await, Speech::GobSnappy);
+    second.hello("felix").await;
+    world.put(&[("/a", "1")]);
+    first.until("the key", |client| client.map.len() == 1).await;
+    assert!(began.elapsed() < Duration::from_millis(100), "{:?}", began.elapsed());
+    second.until("the key", |client| client.map.len() == 1).await;
+    // 5 + 10 + … + 640 + 1000 + 1000 ms of pauses.
+    let took = began.elapsed();
+    assert!(took > Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
+    assert!(world.server_metrics.accept_errors.get() >= 10);
+}
+
+/// Not a test of right or wrong: prints what idle connections cost. Run it alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "a measurement, to be run alone: it looks at the memory of the whole process"]
+async fn measure_idle_connections() {
+    use std::io::{Read, Write};
+    const CONNECTIONS: usize = 2000;
+    let resident = || {
+        let status = std::fs::read_to_string("/proc/self/status").expect("linux");
+        let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("a line");
+        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number")
+    };
+    let (bound, mut felix) = bind(Config { port: 0, host: "127.0.0.1".to_owned(), ..config() }).await.expect("free");
+    let address = bound.local_addr().expect("bound");
+    let handle = bound.handle();
+    let _run = tokio::spawn(bound.run(|| {}));
+    felix.apply(vec![SyncerEvent::Updates(vec![update("/a", Some(b"1"))]), SyncerEvent::Status(SyncStatus::InSync)]);
+    let hello =
+        gob_bytes(&crate::syncproto::messages::Message::ClientHello(gob_hello(&Speech::GobSnappy, "felix")), true);
+    let ack = gob_bytes(&crate::syncproto::messages::Message::Ack, false);
+    let mut held: Vec<std::net::TcpStream> = Vec::with_capacity(CONNECTIONS);
+    let mut connect = |n: usize| {
+        for _ in 0..n {
+            let mut stream = std::net::TcpStream::connect(address).expect("connected");
+            stream.write_all(&hello).expect("said");
+            stream.write_all(&ack).expect("said");
+            let mut buffer = [0; 2000];
+            let _some = stream.read(&mut buffer).expect("heard");
+            held.push(stream);
+        }
+    };
+    connect(100);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let before = resident();
+    connect(CONNECTIONS);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let after = resident();
+    let states = handle.clients().iter().map(|client| client.state.as_str()).collect::<std::collections::BTreeSet<_>>();
+    let each = (after - before) * 1024 / CONNECTIONS;
+    assert!(each <= 8192, "{each} bytes each; states {states:?}");
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{each} bytes per idle connection, all {states:?}").expect("written");
+}
