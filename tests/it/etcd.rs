@@ -342,23 +342,3 @@ async fn initialisation_is_idempotent_even_when_many_do_it_at_once() {
     let after = client.get("/", None).await.unwrap().header().unwrap().revision();
     assert_eq!(before, after, "nothing is written twice");
 }
-
-#[tokio::test]
-async fn zz_measure_page_sizes() {
-    let etcd = Etcd::start().await;
-    let mut client = etcd.client().await;
-    let body = format!(r#"{{"spec":"{}"}}"#, "x".repeat(800));
-    for chunk in (0..20_000).collect::<Vec<_>>().chunks(100) {
-        let puts: Vec<_> =
-            chunk.iter().map(|i| TxnOp::put(key(&WORKLOAD_ENDPOINT, &format!("ns/w{i}")), body.as_str(), None)).collect();
-        client.txn(Txn::new().and_then(puts)).await.unwrap();
-    }
-    for _ in 0..2 {
-        for page_limit in [100, 250, 500, 1000, 2000, 5000, 20000] {
-            let store = EtcdStore::connect(EtcdConfig { page_limit, ..EtcdConfig::new([etcd.url()]) }).unwrap();
-            let start = tokio::time::Instant::now();
-            let n: usize = list(&store, &WORKLOAD_ENDPOINT).await.unwrap().iter().map(|p| p.objects.len()).sum();
-            println!("page {page_limit}: {n} in {:?}", start.elapsed());
-        }
-    }
-}
