@@ -104,7 +104,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         syncers: views.iter().map(|view| (view.syncer, view.metrics.clone())).collect(),
     };
     let acceptor = sync_tls.clone().map(|tls| -> syncserver::TlsSource { Arc::new(move || tls.acceptor()) });
-    let bound = Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
+    let bound =
+        Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
     let server = bound.handle();
     let listening = bound.local_addr().context("read the sync server's address")?;
     info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
@@ -152,7 +153,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         log: early.log.clone(),
         status: Arc::new(status),
     };
-    let endpoints = http::start(Endpoints::new(&config, metrics_source), services).context("start the HTTP endpoints")?;
+    let endpoints =
+        http::start(Endpoints::new(&config, metrics_source), services).context("start the HTTP endpoints")?;
 
     let alive = health.register("SyncServer", Reports::Live, REPORT_TIMEOUT);
     alive.report_live(true);
@@ -206,7 +208,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     tasks.stopping();
     stop.cancel();
     if tokio::time::timeout(STOP_LIMIT, tasks.all_ended()).await.is_err() {
-        let busy: Vec<String> = tasks.dump().into_iter().filter(|task| task.state != "idle").map(|task| task.name).collect();
+        let busy: Vec<String> =
+            tasks.dump().into_iter().filter(|task| task.state != "idle").map(|task| task.name).collect();
         warn!(?busy, "some tasks did not stop in time");
     }
     endpoints.stop();

@@ -154,7 +154,8 @@ struct Printed {
 impl Validate for Printed {
     fn validate(&self) -> Result<(), Invalid> {
         // Read again instead of keeping trees: most objects are validated once and kept long.
-        let tree = serde_json::from_slice(&self.json).map_err(|error| invalid(self.kind, &error.to_string(), "JSON"))?;
+        let tree =
+            serde_json::from_slice(&self.json).map_err(|error| invalid(self.kind, &error.to_string(), "JSON"))?;
         rules::check(self.kind, &tree)
     }
 }
