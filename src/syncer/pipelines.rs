@@ -8,8 +8,8 @@ use std::fmt;
 use super::SyncerType;
 use super::kinds as k;
 use super::processors::{
-    Context, Processor, block_affinity, felix_config, host_endpoint, ip_pool, ipam_block, network_set, passthrough,
-    policy, tier, workload_endpoint,
+    Context, Processor, block_affinity, felix_config, host_endpoint, ip_pool, ipam_block, live_migration, network_set,
+    node, passthrough, policy, profile, tier, workload_endpoint,
 };
 use crate::datastore::Kind;
 
@@ -129,19 +129,22 @@ fn felix(ctx: &Context) -> Vec<Row> {
     vec![
         calico_kind("ClusterInformation", k::CLUSTER_INFORMATION, felix_config::cluster_information(ctx)),
         calico_kind("FelixConfiguration", k::FELIX_CONFIGURATION, felix_config::felix_configuration(ctx)),
-        calico_policy(k::GLOBAL_NETWORK_POLICY, ctx),
-        calico_policy(k::STAGED_GLOBAL_NETWORK_POLICY, ctx),
+        calico_policy("GlobalNetworkPolicy", k::GLOBAL_NETWORK_POLICY, ctx),
+        calico_policy("StagedGlobalNetworkPolicy", k::STAGED_GLOBAL_NETWORK_POLICY, ctx),
         calico_kind("GlobalNetworkSet", k::GLOBAL_NETWORK_SET, network_set::global(ctx)),
         calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx)),
+        either("Node", k::CALICO_NODE, [k::K8S_NODE], node::felix(ctx)),
+        either("Profile", k::PROFILE, [k::NAMESPACE, k::SERVICE_ACCOUNT], profile::new(ctx)),
         either("WorkloadEndpoint", k::WORKLOAD_ENDPOINT, [k::POD], workload_endpoint::new(ctx)),
-        calico_policy(k::NETWORK_POLICY, ctx),
-        calico_policy(k::STAGED_NETWORK_POLICY, ctx),
-        calico_policy(k::STAGED_KUBERNETES_NETWORK_POLICY, ctx),
+        calico_policy("NetworkPolicy", k::NETWORK_POLICY, ctx),
+        calico_policy("StagedNetworkPolicy", k::STAGED_NETWORK_POLICY, ctx),
+        calico_policy("StagedKubernetesNetworkPolicy", k::STAGED_KUBERNETES_NETWORK_POLICY, ctx),
         calico_kind("NetworkSet", k::NETWORK_SET, network_set::namespaced(ctx)),
         calico_kind("Tier", k::TIER, tier::new(ctx)),
         calico_kind("HostEndpoint", k::HOST_ENDPOINT, host_endpoint::new(ctx)),
         whole("BGPConfiguration", k::BGP_CONFIGURATION, ctx),
         whole("BGPPeer", k::BGP_PEER, ctx),
+        either("LiveMigration", k::LIVE_MIGRATION, [k::VM_INSTANCE_MIGRATION], live_migration::new(ctx)),
         kubernetes_only("KubernetesNetworkPolicy", k::K8S_NETWORK_POLICY, policy::kubernetes(ctx)),
         kubernetes_only("KubernetesClusterNetworkPolicy", k::K8S_CLUSTER_NETWORK_POLICY, policy::cluster(ctx)),
         kubernetes_only("KubernetesEndpointSlice", k::ENDPOINT_SLICE, passthrough::new(k::ENDPOINT_SLICE, ctx)),
@@ -156,6 +159,7 @@ fn bgp(ctx: &Context) -> Vec<Row> {
     vec![
         calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx)),
         whole("BGPConfiguration", k::BGP_CONFIGURATION, ctx),
+        either("Node", k::CALICO_NODE, [k::K8S_NODE], node::whole(ctx)),
         whole("BGPPeer", k::BGP_PEER, ctx),
         whole("BGPFilter", k::BGP_FILTER, ctx),
         // Nothing stands in for them in pod-CIDR mode.
@@ -165,7 +169,10 @@ fn bgp(ctx: &Context) -> Vec<Row> {
 
 /// The allocator of tunnel addresses.
 fn tunnel_ip_allocation(ctx: &Context) -> Vec<Row> {
-    vec![calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx))]
+    vec![
+        calico_kind("IPPool", k::IP_POOL, ip_pool::new(ctx)),
+        either("Node", k::CALICO_NODE, [k::K8S_NODE], node::whole(ctx)),
+    ]
 }
 
 /// The node status reporter.
@@ -174,11 +181,7 @@ fn node_status(ctx: &Context) -> Vec<Row> {
 }
 
 /// One of Calico's own policy kinds.
-fn calico_policy(kind: Kind, ctx: &Context) -> Row {
-    let name = match &kind.name {
-        std::borrow::Cow::Borrowed(name) => name,
-        std::borrow::Cow::Owned(_) => "Policy",
-    };
+fn calico_policy(name: &'static str, kind: Kind, ctx: &Context) -> Row {
     let processor = policy::calico(&kind, ctx);
     calico_kind(name, kind, processor)
 }
@@ -186,4 +189,72 @@ fn calico_policy(kind: Kind, ctx: &Context) -> Row {
 /// A kind that agents receive whole.
 fn whole(name: &'static str, kind: Kind, ctx: &Context) -> Row {
     calico_kind(name, kind.clone(), passthrough::new(kind, ctx))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn kinds_of(flavour: Flavour, ctx: &Context, syncer: SyncerType) -> BTreeSet<Kind> {
+        let specs = calico(flavour, ctx);
+        let spec = specs.into_iter().find(|spec| spec.syncer == syncer).unwrap();
+        spec.sources.into_iter().flat_map(|source| source.kinds).collect()
+    }
+
+    #[test]
+    fn each_flavour_has_its_kinds() {
+        let ctx = Context::default();
+        for (syncer, etcd, kubernetes, folder) in [
+            (SyncerType::Felix, 19, 24, 28),
+            (SyncerType::Bgp, 6, 6, 7),
+            (SyncerType::TunnelIpAllocation, 2, 2, 3),
+            (SyncerType::NodeStatus, 1, 1, 1),
+        ] {
+            let count = |flavour| kinds_of(flavour, &ctx, syncer).len();
+            assert_eq!(count(Flavour::Etcd), etcd, "{syncer} etcd");
+            assert_eq!(count(Flavour::Kubernetes), kubernetes, "{syncer} kubernetes");
+            assert_eq!(count(Flavour::Folder), folder, "{syncer} folder");
+        }
+    }
+
+    #[test]
+    fn etcd_watches_only_what_etcd_holds() {
+        for spec in calico(Flavour::Etcd, &Context::default()) {
+            for source in spec.sources {
+                assert!(source.kinds.iter().all(|kind| kind.etcd_prefix.is_some()), "{source:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pod_cidr_mode_leaves_address_management_out_except_in_etcd() {
+        let ctx = Context { use_pod_cidr: true, ..Context::default() };
+        for (syncer, kind) in [(SyncerType::Felix, k::IPAM_BLOCK), (SyncerType::Bgp, k::BLOCK_AFFINITY)] {
+            assert!(kinds_of(Flavour::Etcd, &ctx, syncer).contains(&kind));
+            assert!(!kinds_of(Flavour::Kubernetes, &ctx, syncer).contains(&kind));
+            assert!(!kinds_of(Flavour::Folder, &ctx, syncer).contains(&kind));
+        }
+    }
+
+    #[test]
+    fn no_kind_feeds_two_sources_of_a_syncer() {
+        for flavour in [Flavour::Etcd, Flavour::Kubernetes, Flavour::Folder] {
+            for spec in calico(flavour, &Context::default()) {
+                let kinds: Vec<Kind> = spec.sources.into_iter().flat_map(|source| source.kinds).collect();
+                assert_eq!(kinds.iter().collect::<BTreeSet<_>>().len(), kinds.len());
+            }
+        }
+    }
+
+    #[test]
+    fn the_felix_pipeline_counts_nodes() {
+        let counting: Vec<SyncerType> = calico(Flavour::Etcd, &Context::default())
+            .into_iter()
+            .filter(|spec| spec.counts_nodes)
+            .map(|spec| spec.syncer)
+            .collect();
+        assert_eq!(counting, [SyncerType::Felix]);
+    }
 }
