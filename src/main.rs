@@ -1,6 +1,9 @@
 //! The `bulrush` binary: allocator, arguments, runtime, exit code.
 
-#![allow(clippy::print_stderr, reason = "what keeps the program from starting is said on standard error, log or no log")]
+#![allow(
+    clippy::print_stderr,
+    reason = "what keeps the program from starting is said on standard error, log or no log"
+)]
 
 use std::io::{self, Write as _};
 use std::path::Path;

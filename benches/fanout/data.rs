@@ -9,28 +9,28 @@ const TXN_OPS: usize = 100;
 
 /// How much of everything.
 #[derive(Clone, Copy, Debug)]
-pub struct Size {
-    pub endpoints: usize,
-    pub nodes: usize,
-    pub policies: usize,
+pub(crate) struct Size {
+    pub(crate) endpoints: usize,
+    pub(crate) nodes: usize,
+    pub(crate) policies: usize,
 }
 
 impl Size {
     /// A cluster with this many endpoints, in the proportions of the published figures (50 or 100 endpoints a node).
-    pub fn of(endpoints: usize) -> Self {
+    pub(crate) fn of(endpoints: usize) -> Self {
         let nodes = if endpoints >= 100_000 { endpoints / 100 } else { endpoints / 50 }.max(1);
         Self { endpoints, nodes, policies: nodes }
     }
 }
 
 /// The key of endpoint `i`.
-pub fn endpoint_key(i: usize, size: Size) -> String {
+pub(crate) fn endpoint_key(i: usize, size: Size) -> String {
     let (namespace, node) = (i % 50, i % size.nodes);
     format!("{PREFIX}/workloadendpoints/ns-{namespace}/node--{node}-k8s-web--{i}-eth0")
 }
 
 /// The value of endpoint `i`; `seq` shows up in the label `bench-seq` of what agents receive.
-pub fn endpoint_value(i: usize, seq: u64, size: Size) -> String {
+pub(crate) fn endpoint_value(i: usize, seq: u64, size: Size) -> String {
     let (namespace, node) = (i % 50, i % size.nodes);
     let (a, b, c) = (i >> 16 & 0xff, i >> 8 & 0xff, i & 0xff);
     format!(
@@ -76,7 +76,7 @@ fn rest() -> Vec<(String, String)> {
 }
 
 /// Writes the whole cluster. Existing keys are overwritten, so that a bench can run twice on one etcd.
-pub async fn fill(etcd: &mut Client, size: Size) -> anyhow::Result<()> {
+pub(crate) async fn fill(etcd: &mut Client, size: Size) -> anyhow::Result<()> {
     let endpoints = (0..size.endpoints).map(|i| (endpoint_key(i, size), endpoint_value(i, 0, size)));
     let nodes = (0..size.nodes).map(node);
     let policies = (0..size.policies).map(policy);

@@ -10,19 +10,19 @@ use anyhow::Context as _;
 
 /// How the floor server is told what to do: it reads these from its arguments.
 #[derive(Clone, Copy, Debug)]
-pub struct Floor {
+pub(crate) struct Floor {
     /// Connections to wait for before it starts.
-    pub clients: usize,
+    pub(crate) clients: usize,
     /// Bytes per message.
-    pub bytes: usize,
+    pub(crate) bytes: usize,
     /// Messages a second.
-    pub rate: u32,
+    pub(crate) rate: u32,
     /// Messages in all.
-    pub messages: u32,
+    pub(crate) messages: u32,
 }
 
 /// Accepts, then sends. Prints its address first and `done` at the end; leaves when its standard input closes.
-pub fn serve(floor: Floor) -> anyhow::Result<()> {
+pub(crate) fn serve(floor: Floor) -> anyhow::Result<()> {
     let listener = TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).context("bind the floor server")?;
     let mut out = std::io::stdout();
     writeln!(out, "{}", listener.local_addr()?)?;

@@ -22,30 +22,31 @@ const BUFFER: usize = 256 * 1024;
 
 /// What the agents have seen so far.
 #[derive(Debug, Default)]
-pub struct Counts {
-    pub bytes: AtomicU64,
-    pub reads: AtomicU64,
-    pub open: AtomicUsize,
-    pub lost: AtomicUsize,
+pub(crate) struct Counts {
+    pub(crate) bytes: AtomicU64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) open: AtomicUsize,
+    pub(crate) lost: AtomicUsize,
 }
 
 /// The running agents. Dropping it closes their connections.
 #[derive(Debug)]
-pub struct Agents {
-    pub counts: Arc<Counts>,
+pub(crate) struct Agents {
+    pub(crate) counts: Arc<Counts>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<anyhow::Result<()>>>,
 }
 
 impl Agents {
     /// Connects `n` agents that each send `greeting` and later `pong`.
-    pub fn start(server: SocketAddr, n: usize, greeting: Vec<u8>, pong: Vec<u8>) -> anyhow::Result<Self> {
+    pub(crate) fn start(server: SocketAddr, n: usize, greeting: Vec<u8>, pong: Vec<u8>) -> anyhow::Result<Self> {
         let counts = Arc::new(Counts::default());
         let stop = Arc::new(AtomicBool::new(false));
         let mut poll = Poll::new().context("create poll")?;
         let mut streams = HashMap::new();
         for i in 0..n {
-            let mut stream = std::net::TcpStream::connect(server).with_context(|| format!("connect agent {i} to {server}"))?;
+            let mut stream =
+                std::net::TcpStream::connect(server).with_context(|| format!("connect agent {i} to {server}"))?;
             stream.write_all(&greeting).context("send hello")?;
             stream.set_nonblocking(true)?;
             let mut stream = TcpStream::from_std(stream);
@@ -55,7 +56,9 @@ impl Agents {
         }
         let thread = {
             let (counts, stop) = (counts.clone(), stop.clone());
-            std::thread::Builder::new().name("agents".into()).spawn(move || read_all(&mut poll, streams, &counts, &stop, &pong))?
+            std::thread::Builder::new()
+                .name("agents".into())
+                .spawn(move || read_all(&mut poll, streams, &counts, &stop, &pong))?
         };
         Ok(Self { counts, stop, thread: Some(thread) })
     }

@@ -14,12 +14,13 @@
 #![allow(missing_docs, clippy::print_stdout, clippy::print_stderr, reason = "a tool, not an API")]
 
 mod data;
+#[path = "../../tests/support/etcd.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
+mod etcd;
 mod floor;
 mod load;
-mod proc;
 mod probe;
-#[path = "../../tests/support/etcd.rs"]
-mod etcd;
+mod proc;
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -300,7 +301,8 @@ async fn idle(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result<
     probes.wait("first sync", START_LIMIT, |seen| seen.in_sync).await?;
     let rss = |server: &Server| proc::rss_kib(server.pid);
     // A first set of agents warms buffers and pools that are not per connection.
-    let warm = load::Agents::start(server.address, args.clients / 10 + 1, probe::greeting("agent", true), probe::pong())?;
+    let warm =
+        load::Agents::start(server.address, args.clients / 10 + 1, probe::greeting("agent", true), probe::pong())?;
     tokio::time::sleep(SETTLE).await;
     let before = rss(&server);
     let agents = load::Agents::start(server.address, args.clients, probe::greeting("agent", true), probe::pong())?;
@@ -345,7 +347,8 @@ fn main() -> anyhow::Result<()> {
                 own.url()
             }
         };
-        let mut client = Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;
+        let mut client =
+            Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;
         let result = match args.scenario {
             Scenario::Churn => churn(&args, &url, &mut client).await?,
             Scenario::Start => start(&args, &url, &mut client).await?,

@@ -14,21 +14,21 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// When each numbered change was written. Index = number.
-pub type Written = Arc<Mutex<Vec<Option<Instant>>>>;
+pub(crate) type Written = Arc<Mutex<Vec<Option<Instant>>>>;
 
 /// What a probe has seen.
 #[derive(Clone, Debug, Default)]
-pub struct Seen {
-    pub keys: usize,
-    pub in_sync: bool,
-    pub latencies_ms: Vec<f64>,
-    pub messages: u64,
-    pub updates: u64,
-    pub wire_bytes: u64,
+pub(crate) struct Seen {
+    pub(crate) keys: usize,
+    pub(crate) in_sync: bool,
+    pub(crate) latencies_ms: Vec<f64>,
+    pub(crate) messages: u64,
+    pub(crate) updates: u64,
+    pub(crate) wire_bytes: u64,
 }
 
 /// The client's first bytes: definitions, hello, and both acknowledgements if `acks`.
-pub fn greeting(name: &str, acks: bool) -> Vec<u8> {
+pub(crate) fn greeting(name: &str, acks: bool) -> Vec<u8> {
     let mut out = BytesMut::from(&gob::client_prefix()[..]);
     let hello = ClientHello {
         hostname: name.to_owned(),
@@ -49,14 +49,22 @@ pub fn greeting(name: &str, acks: bool) -> Vec<u8> {
 }
 
 /// An answer to no ping in particular.
-pub fn pong() -> Vec<u8> {
+pub(crate) fn pong() -> Vec<u8> {
     let mut out = BytesMut::new();
-    gob::encode(&Message::Pong(Pong { ping_timestamp: GobTime::default(), pong_timestamp: GobTime::default() }), &mut out);
+    gob::encode(
+        &Message::Pong(Pong { ping_timestamp: GobTime::default(), pong_timestamp: GobTime::default() }),
+        &mut out,
+    );
     out.to_vec()
 }
 
 /// Follows the server until cancelled, publishing what it sees.
-pub async fn follow(server: SocketAddr, name: String, written: Written, seen: watch::Sender<Seen>) -> anyhow::Result<()> {
+pub(crate) async fn follow(
+    server: SocketAddr,
+    name: String,
+    written: Written,
+    seen: watch::Sender<Seen>,
+) -> anyhow::Result<()> {
     let mut stream = TcpStream::connect(server).await.with_context(|| format!("connect probe to {server}"))?;
     stream.set_nodelay(true)?;
     stream.write_all(&greeting(&name, false)).await?;

@@ -6,7 +6,7 @@ use std::fs;
 const TICKS: f64 = 100.0;
 
 /// CPU seconds (user and system) that a process has used.
-pub fn cpu_secs(pid: u32) -> f64 {
+pub(crate) fn cpu_secs(pid: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The command name may hold blanks; fields are counted after its closing parenthesis.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
@@ -21,11 +21,11 @@ fn status_kib(pid: u32, field: &str) -> u64 {
 }
 
 /// Resident memory now, in KiB.
-pub fn rss_kib(pid: u32) -> u64 {
+pub(crate) fn rss_kib(pid: u32) -> u64 {
     status_kib(pid, "VmRSS:")
 }
 
 /// The most memory that was ever resident, in KiB.
-pub fn peak_kib(pid: u32) -> u64 {
+pub(crate) fn peak_kib(pid: u32) -> u64 {
     status_kib(pid, "VmHWM:")
 }

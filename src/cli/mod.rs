@@ -44,9 +44,6 @@ pub enum Command {
     Watch(watch::WatchArgs),
     /// Print what a server holds, once
     Dump(dump::DumpArgs),
-    /// Print every option with its default, its effective value and where that came from; or check them
-    Config(config::ConfigArgs),
-    /// Print how a running daemon is doing: datastore, syncers, clients
     /// Print every option with its value and where that comes from, or check them
     Config(config::ConfigArgs),
     /// Print the state of a running server

@@ -1,7 +1,7 @@
 //! Configuration: Typha's options under Typha's names, and ours beside them, from `TYPHA_*` variables and `typha.cfg`.
 //!
-//! [`table`] says which options there are. [`sources`] collects what was given, [`parse`] reads each text by its kind,
-//! [`load`] decides which source counts, [`check`](mod@check) looks at options together, [`typed`] makes the [`Config`] that the
+//! [`table`] says which options there are. `sources` collects what was given, [`parse`] reads each text by its kind,
+//! [`load`] decides which source counts, `check` looks at options together, `typed` makes the [`Config`] that the
 //! composition root hands out in parts. [`render`] prints the table.
 //!
 //! Invariants:

@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 
 use self::signals::{Request, Signals};
 use self::source::Source;
-use crate::config::Config;
+use crate::config::{Config, MetricsClientAuth, TlsVersion};
 use crate::datastore::init::{InitOptions, initialise};
 use crate::debug::heap;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
@@ -40,7 +40,7 @@ use crate::syncer::pipelines;
 use crate::syncer::processors::Context;
 use crate::syncserver::{self, Server};
 use crate::tasks::TaskRegistry;
-use crate::tls::{PeerIdentity, Policy, ServerTls, ServerTlsConfig};
+use crate::tls::{ClientAuth, PeerIdentity, Policy, ServerTls, ServerTlsConfig};
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -104,7 +104,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         syncers: views.iter().map(|view| (view.syncer, view.metrics.clone())).collect(),
     };
     let acceptor = sync_tls.clone().map(|tls| -> syncserver::TlsSource { Arc::new(move || tls.acceptor()) });
-    let bound = Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
+    let bound =
+        Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
     let server = bound.handle();
     let listening = bound.local_addr().context("read the sync server's address")?;
     info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
@@ -152,7 +153,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         log: early.log.clone(),
         status: Arc::new(status),
     };
-    let endpoints = http::start(Endpoints::new(&config, metrics_source), services).context("start the HTTP endpoints")?;
+    let endpoints =
+        http::start(Endpoints::new(&config, metrics_source), services).context("start the HTTP endpoints")?;
 
     let alive = health.register("SyncServer", Reports::Live, REPORT_TIMEOUT);
     alive.report_live(true);
@@ -206,7 +208,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     tasks.stopping();
     stop.cancel();
     if tokio::time::timeout(STOP_LIMIT, tasks.all_ended()).await.is_err() {
-        let busy: Vec<String> = tasks.dump().into_iter().filter(|task| task.state != "idle").map(|task| task.name).collect();
+        let busy: Vec<String> =
+            tasks.dump().into_iter().filter(|task| task.state != "idle").map(|task| task.name).collect();
         warn!(?busy, "some tasks did not stop in time");
     }
     endpoints.stop();
@@ -249,19 +252,24 @@ fn load_metrics_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
         key_file: tls.key_file.clone(),
         cert_file: tls.cert_file.clone(),
         ca_file: Some(tls.ca_file.clone()),
-        client_auth: crate::tls::ClientAuth::from(tls.client_auth),
+        client_auth: match tls.client_auth {
+            MetricsClientAuth::RequireAndVerifyClientCert => ClientAuth::RequireAndVerifyClientCert,
+            MetricsClientAuth::RequireAnyClientCert => ClientAuth::RequireAnyClientCert,
+            MetricsClientAuth::VerifyClientCertIfGiven => ClientAuth::VerifyClientCertIfGiven,
+            MetricsClientAuth::NoClientCert => ClientAuth::NoClientCert,
+        },
         identity: None,
         policy: policy(tls.min_version, &tls.cipher_suites)?,
     };
     ServerTls::load(settings).context("load TLS for metrics").map(Some)
 }
 
-fn policy(min_version: crate::config::TlsVersion, cipher_suites: &[String]) -> anyhow::Result<Policy> {
+fn policy(min_version: TlsVersion, cipher_suites: &str) -> anyhow::Result<Policy> {
     let version = match min_version {
-        crate::config::TlsVersion::V1_2 => "1.2",
-        crate::config::TlsVersion::V1_3 => "1.3",
+        TlsVersion::V1_2 => "1.2",
+        TlsVersion::V1_3 => "1.3",
     };
-    Policy::parse(version, &cipher_suites.join(",")).context("read TLS_CIPHER_SUITES")
+    Policy::parse(version, cipher_suites).context("read TLS_CIPHER_SUITES")
 }
 
 fn server_config(config: &Config) -> syncserver::Config {

@@ -13,10 +13,10 @@ use futures_util::stream::BoxStream;
 use crate::model::{AsOf, Revision};
 
 pub mod backoff;
-pub mod memory;
 pub mod etcd;
 pub mod file;
 pub mod init;
+pub mod memory;
 
 /// What can be listed and watched.
 ///

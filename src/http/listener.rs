@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,7 +32,9 @@ const MAX_HEAD: usize = 8 << 10;
 const MAX_HEADERS: usize = 64;
 /// How long a connection may last, so that peers that neither read nor close do not take all places. Scrapers reconnect.
 const LIFETIME: Duration = Duration::from_secs(120);
-/// The same for the debug port: the longest profile and the time to fetch it.
+/// Time for the request that is being answered at the end of that time.
+const LAST_REQUEST: Duration = Duration::from_secs(30);
+/// How long a connection may last at the debug port: the longest profile and the time to fetch it.
 const DEBUG_LIFETIME: Duration = Duration::from_secs(600);
 
 /// A listener and what it serves.
@@ -121,10 +124,16 @@ async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, site: Site, servi
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(stream), service);
     let lifetime = if matches!(site, Site::Debug) { DEBUG_LIFETIME } else { LIFETIME };
-    match tokio::time::timeout(lifetime, connection).await {
+    let mut connection = pin!(connection);
+    let mut ended = tokio::time::timeout(lifetime, connection.as_mut()).await;
+    if ended.is_err() {
+        connection.as_mut().graceful_shutdown();
+        ended = tokio::time::timeout(LAST_REQUEST, connection).await;
+    }
+    match ended {
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
-        Err(_) => tracing::debug!("HTTP connection closed because it lasted too long"),
+        Err(_) => tracing::debug!("HTTP connection cut because its peer does not read"),
     }
 }
 

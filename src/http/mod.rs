@@ -4,7 +4,7 @@
 //! so that a scrape cannot hold up the data. Fed by the health aggregator, the metrics registry, the task registry and the
 //! status source; read by kubelet, Prometheus and people.
 //!
-//! Invariants: sizes, times and numbers of requests and connections are bounded ([`listener`]); nothing a peer sends can
+//! Invariants: sizes, times and numbers of requests and connections are bounded (`listener`); nothing a peer sends can
 //! end the thread; a listener that cannot be opened is retried every second and stops nobody.
 
 mod listener;

@@ -180,6 +180,7 @@ async fn the_log_level_changes_over_the_debug_port() {
 
 #[tokio::test]
 async fn tasks_and_profiles() {
+    let _one = crate::debug::cpu::ONE_AT_A_TIME.lock().await;
     let fixture = serve(everything());
     let address = fixture.server.debug_address().await.unwrap();
     let (status, body) = get(address, "/debug/tasks").await;

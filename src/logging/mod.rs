@@ -2,7 +2,7 @@
 //!
 //! [`Logging::install`] is the first thing that the program does, with the early level; [`Logging::configure`] follows
 //! once there is a configuration. Each destination has a severity that may change at run time ([`LogHandle`]), a bounded
-//! queue and a thread that writes ([`queue`], [`sink`]), so a slow disk or terminal never holds up the data. Lines that a
+//! queue and a thread that writes (`queue`, `sink`), so a slow disk or terminal never holds up the data. Lines that a
 //! full queue cannot take are dropped, counted, and announced where they are missing.
 //!
 //! Invariants:

@@ -6,11 +6,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::schema::{self, Case, Fields, Node, SchemaError, Struct};
 use super::timestamp::Timestamp;
 use super::{Revision, Value, no_revision};
 use crate::datastore::{Dialect, Kind, Object};
-use crate::validate::{Invalid, Validate, resource as rules};
+use crate::validate::{Invalid, Validate, invalid, resource as rules};
 
 /// Where `crd.projectcalico.org/v1` objects keep the metadata of the v3 resource that they stand for.
 pub const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
@@ -135,15 +137,26 @@ impl Resource {
                 *node = Node::Text(if named { text.to_owned() } else { String::new() });
             }
         }
-        let mut bytes = Vec::with_capacity(512);
-        self.root.write(&mut bytes);
-        (Value::checked(bytes, Arc::new(self)), version)
+        let mut json = Vec::with_capacity(512);
+        self.root.write(&mut json);
+        let json = Bytes::from(json);
+        (Value::checked(json.clone(), Arc::new(Printed { kind: self.kind, json })), version)
     }
 }
 
-impl Validate for Resource {
+/// What validation looks at: the object as agents would receive it.
+#[derive(Debug)]
+struct Printed {
+    kind: &'static str,
+    json: Bytes,
+}
+
+impl Validate for Printed {
     fn validate(&self) -> Result<(), Invalid> {
-        rules::check(self)
+        // Read again instead of keeping trees: most objects are validated once and kept long.
+        let tree =
+            serde_json::from_slice(&self.json).map_err(|error| invalid(self.kind, &error.to_string(), "JSON"))?;
+        rules::check(self.kind, &tree)
     }
 }
 

@@ -1,6 +1,6 @@
 //! TLS for the sync port, the client library and the metrics port: rustls with ring, certificates from files.
 //!
-//! The configuration feeds [`ServerTlsConfig`] and [`ClientTlsConfig`]; the server's accept path takes
+//! The configuration feeds [`ServerTlsConfig`], the command line and users of the library [`ClientTlsConfig`]; the server's accept path takes
 //! [`ServerTls::acceptor`], the client library [`ClientTls::connector`]. [`files`] re-reads files that changed, [`policy`] maps
 //! the version and cipher options, [`identity`] holds Calico's peer rule.
 //!
@@ -22,7 +22,7 @@ pub use client::{ClientTls, ClientTlsConfig};
 pub use files::{RELOAD_INTERVAL, Reload};
 pub use identity::PeerIdentity;
 pub use policy::Policy;
-pub use server::{ClientAuth, ServerTls, ServerTlsConfig};
+pub use server::{ServerTls, ServerTlsConfig};
 use tokio_rustls::rustls::{self, CertificateError, InvalidMessage};
 
 /// Why TLS cannot be set up.

@@ -16,38 +16,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::{Reload, Reloading, Source, describe};
 use super::{Error, PeerIdentity, Policy};
+use crate::config::{MetricsClientAuth as ClientAuth, MetricsTlsConfig, TlsConfig};
 
-/// What a client must show; the names of `PrometheusMetricsClientAuth`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum ClientAuth {
-    /// A certificate that leads to the CA file. The sync port always uses this.
-    #[default]
-    RequireAndVerifyClientCert,
-    /// Any certificate, whoever issued it; the client must hold its key.
-    RequireAnyClientCert,
-    /// None, or one that leads to the CA file.
-    VerifyClientCertIfGiven,
-    /// None is asked for.
-    NoClientCert,
-}
-
-impl ClientAuth {
-    /// The mode with this name, whatever its case.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        [
-            ("RequireAndVerifyClientCert", Self::RequireAndVerifyClientCert),
-            ("RequireAnyClientCert", Self::RequireAnyClientCert),
-            ("VerifyClientCertIfGiven", Self::VerifyClientCertIfGiven),
-            ("NoClientCert", Self::NoClientCert),
-        ]
-        .into_iter()
-        .find_map(|(known, mode)| known.eq_ignore_ascii_case(name).then_some(mode))
-    }
-
-    fn verifies(self) -> bool {
-        matches!(self, Self::RequireAndVerifyClientCert | Self::VerifyClientCertIfGiven)
-    }
+fn verifies(auth: ClientAuth) -> bool {
+    matches!(auth, ClientAuth::RequireAndVerifyClientCert | ClientAuth::VerifyClientCertIfGiven)
 }
 
 /// Where a server's TLS comes from.
@@ -59,7 +31,7 @@ pub struct ServerTlsConfig {
     pub cert_file: PathBuf,
     /// The certificates that clients' chains must lead to, PEM. Needed when `client_auth` verifies.
     pub ca_file: Option<PathBuf>,
-    /// What clients must show.
+    /// What clients must show. The sync port always requires and verifies.
     pub client_auth: ClientAuth,
     /// Who clients may be, beyond a verified chain. `None`: anybody with one.
     pub identity: Option<PeerIdentity>,
@@ -80,6 +52,33 @@ impl ServerTlsConfig {
             policy: Policy::default(),
         }
     }
+
+    /// The sync port's TLS as configured.
+    ///
+    /// # Errors
+    /// Suites that are unknown or leave nothing to negotiate, or no name that clients must have.
+    pub fn sync_port(config: &TlsConfig) -> Result<Self, Error> {
+        let identity = PeerIdentity::new(config.client_cn.clone(), config.client_uri_san.clone()).ok_or_else(|| {
+            Error::Settings("TLS needs ClientCN or ClientURISAN, which say who clients must be".to_owned())
+        })?;
+        let mutual = Self::mutual(config.key_file.clone(), config.cert_file.clone(), config.ca_file.clone(), identity);
+        Ok(Self { policy: Policy::parse(config.min_version.as_str(), &config.cipher_suites)?, ..mutual })
+    }
+
+    /// The metrics port's TLS as configured.
+    ///
+    /// # Errors
+    /// Suites that are unknown or leave nothing to negotiate.
+    pub fn metrics_port(config: &MetricsTlsConfig) -> Result<Self, Error> {
+        Ok(Self {
+            key_file: config.key_file.clone(),
+            cert_file: config.cert_file.clone(),
+            ca_file: Some(config.ca_file.clone()),
+            client_auth: config.client_auth,
+            identity: None,
+            policy: Policy::parse(config.min_version.as_str(), &config.cipher_suites)?,
+        })
+    }
 }
 
 /// A server's TLS, fresh from its files.
@@ -98,7 +97,7 @@ impl ServerTls {
             tracing::warn!(suite, "cipher suite is not supported and left out");
         }
         let mut sources = vec![Source::new("key", &config.key_file), Source::new("certificate", &config.cert_file)];
-        if config.client_auth.verifies() {
+        if verifies(config.client_auth) {
             let ca_file = config.ca_file.as_ref().ok_or_else(|| {
                 Error::Settings("client certificates are to be verified, but no CA file is set".to_owned())
             })?;

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::server_name;
 use super::*;
+use crate::config::{MetricsClientAuth, MetricsTlsConfig, TlsConfig, TlsVersion};
 
 const SERVER_CN: &str = "typha-server";
 const CLIENT_CN: &str = "typha-client";
@@ -246,21 +247,21 @@ async fn metrics_modes_ask_for_what_they_say() {
     let folder = TempDir::new().unwrap();
     let server_files = good.server(folder.path());
     // Accepted with: no certificate, one of another CA, a good one.
-    for (name, expected) in [
-        ("RequireAndVerifyClientCert", [false, false, true]),
-        ("requireanyclientcert", [false, true, true]),
-        ("VerifyClientCertIfGiven", [true, false, true]),
-        ("NoClientCert", [true, true, true]),
+    for (client_auth, expected) in [
+        (MetricsClientAuth::RequireAndVerifyClientCert, [false, false, true]),
+        (MetricsClientAuth::RequireAnyClientCert, [false, true, true]),
+        (MetricsClientAuth::VerifyClientCertIfGiven, [true, false, true]),
+        (MetricsClientAuth::NoClientCert, [true, true, true]),
     ] {
-        let server = ServerTls::load(ServerTlsConfig {
+        let config = MetricsTlsConfig {
             key_file: server_files.key.clone(),
             cert_file: server_files.cert.clone(),
-            ca_file: Some(server_files.ca.clone()),
-            client_auth: ClientAuth::from_name(name).unwrap(),
-            identity: None,
-            policy: Policy::default(),
-        })
-        .unwrap();
+            ca_file: server_files.ca.clone(),
+            client_auth,
+            min_version: TlsVersion::V1_2,
+            cipher_suites: String::new(),
+        };
+        let server = ServerTls::load(ServerTlsConfig::metrics_port(&config).unwrap()).unwrap();
         let mut roots = RootCertStore::empty();
         roots.add(good.0.der().clone()).unwrap();
         let bare = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -276,10 +277,9 @@ async fn metrics_modes_ask_for_what_they_say() {
         }
         for (connector, expected) in connectors.into_iter().zip(expected) {
             let (on_server, on_client) = connect(&server, connector).await;
-            assert_eq!(on_client.is_ok(), expected, "{name}: {on_server:?} {on_client:?}");
+            assert_eq!(on_client.is_ok(), expected, "{client_auth:?}: {on_server:?} {on_client:?}");
         }
     }
-    assert_eq!(ClientAuth::from_name("Maybe"), None);
 }
 
 /// A folder as Kubernetes mounts a secret: files are links through `..data`, which is swapped as a whole.
@@ -391,6 +391,27 @@ fn version_and_cipher_options_are_checked() {
     }
     let mixed = "TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305";
     assert_eq!(Policy::parse("", mixed).unwrap().ignored_suites(), ["TLS_ECDHE_RSA_WITH_AES_256_CBC_SHA"]);
+}
+
+#[test]
+fn the_sync_port_is_configured_as_calico_says() {
+    let ca = Ca::new("good");
+    let folder = TempDir::new().unwrap();
+    let files = ca.server(folder.path());
+    let config = TlsConfig {
+        key_file: files.key,
+        cert_file: files.cert,
+        ca_file: files.ca,
+        client_cn: None,
+        client_uri_san: Some(CLIENT_URI.to_owned()),
+        min_version: TlsVersion::V1_3,
+        cipher_suites: String::new(),
+    };
+    ServerTls::load(ServerTlsConfig::sync_port(&config).unwrap()).unwrap();
+    let anybody = TlsConfig { client_uri_san: None, ..config.clone() };
+    assert!(ServerTlsConfig::sync_port(&anybody).unwrap_err().to_string().contains("ClientCN or ClientURISAN"));
+    let suites = TlsConfig { cipher_suites: "X".to_owned(), ..config };
+    assert!(ServerTlsConfig::sync_port(&suites).unwrap_err().to_string().contains("unknown suites X"));
 }
 
 #[test]

@@ -8,7 +8,6 @@ pub mod filter;
 pub mod node_counter;
 pub mod resource;
 pub mod rules;
-pub mod syntax;
 
 /// Why a value is invalid: the field, its value, and what is accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,14 +30,25 @@ pub trait Validate: Send + Sync + fmt::Debug {
     fn validate(&self) -> Result<(), Invalid>;
 }
 
-/// Longest part of an offending value that goes into a message, in characters.
-const MAX_SHOWN: usize = 100;
+/// Longest piece of an offending value that an error carries, in characters.
+const MAX_SHOWN: usize = 80;
 
 /// An [`Invalid`] with the value shortened.
-pub(crate) fn invalid(field: &str, value: &str, expected: &str) -> Invalid {
+pub(crate) fn invalid(field: impl Into<String>, value: &str, expected: impl Into<String>) -> Invalid {
     let value = match value.char_indices().nth(MAX_SHOWN) {
         Some((end, _)) => format!("{}…", &value[..end]),
         None => value.to_owned(),
     };
-    Invalid { field: field.to_owned(), value, expected: expected.to_owned() }
+    Invalid { field: field.into(), value, expected: expected.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_show_a_bounded_piece_of_the_value() {
+        assert_eq!(invalid("f", &"é".repeat(1000), "y").value.chars().count(), MAX_SHOWN + 1);
+        assert_eq!(invalid("f", "short", "y").value, "short");
+    }
 }

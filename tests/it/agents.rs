@@ -45,7 +45,11 @@ async fn fill(etcd: &mut Client) -> anyhow::Result<()> {
     put(etcd, "caliconodestatuses/s", resource("CalicoNodeStatus", "s", status)).await
 }
 
-fn agent(program: &PathBuf, server: &Daemon, arguments: &[&str]) -> tokio::task::JoinHandle<anyhow::Result<Vec<Value>>> {
+fn agent(
+    program: &PathBuf,
+    server: &Daemon,
+    arguments: &[&str],
+) -> tokio::task::JoinHandle<anyhow::Result<Vec<Value>>> {
     let mut command = Command::new(program);
     command.arg("-server").arg(server.sync.to_string()).arg("-timeout=50s").args(arguments);
     tokio::task::spawn_blocking(move || {
@@ -63,7 +67,8 @@ async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Resu
     let etcd_server = Etcd::start().await;
     let mut etcd = Client::connect([etcd_server.url()], None).await?;
     fill(&mut etcd).await?;
-    let options = [("DatastoreType", "etcdv3"), ("EtcdEndpoints", &etcd_server.url()), ("ServerPingIntervalSecs", "0.5")];
+    let options =
+        [("DatastoreType", "etcdv3"), ("EtcdEndpoints", &etcd_server.url()), ("ServerPingIntervalSecs", "0.5")];
     let daemon = Daemon::start(folder.path(), &options)?;
     daemon.wait_ready()?;
 
@@ -93,7 +98,8 @@ async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Resu
     ensure!(reports[0]["restarts"].as_u64() >= Some(1), "compressed agents restart their decoder: {}", reports[0]);
 
     // What the agents hold is what etcd holds: counted by kind, converted by hand.
-    let sets = etcd.get(format!("{PREFIX}/globalnetworksets/"), Some(etcd_client::GetOptions::new().with_prefix())).await?;
+    let sets =
+        etcd.get(format!("{PREFIX}/globalnetworksets/"), Some(etcd_client::GetOptions::new().with_prefix())).await?;
     let one = agent(&program, &daemon, &["-print"]).await??;
     let state = one[0]["state"].as_object().context("the agent prints its state")?;
     let held: Vec<&String> = state.keys().filter(|key| key.starts_with("/calico/v1/netset/")).collect();
@@ -101,8 +107,12 @@ async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Resu
     for kv in sets.kvs() {
         let stored: Value = serde_json::from_slice(kv.value())?;
         let name = stored["metadata"]["name"].as_str().unwrap_or_default();
-        let value: Value = serde_json::from_str(state[&format!("/calico/v1/netset/{name}")].as_str().unwrap_or_default())?;
-        ensure!(value["labels"] == stored["metadata"]["labels"] && value["nets"] == stored["spec"]["nets"], "{name}: {value}");
+        let value: Value =
+            serde_json::from_str(state[&format!("/calico/v1/netset/{name}")].as_str().unwrap_or_default())?;
+        ensure!(
+            value["labels"] == stored["metadata"]["labels"] && value["nets"] == stored["spec"]["nets"],
+            "{name}: {value}"
+        );
     }
     ensure!(state.get(LAST.1) == Some(&Value::from("last")), "the last write is there");
     Ok(())

@@ -136,8 +136,10 @@ async fn twenty_thousand_keys_in_pages_at_one_revision() {
     let (mut client, store) = (etcd.client().await, store(&etcd));
     let body = format!(r#"{{"spec":"{}"}}"#, "x".repeat(800));
     for chunk in (0..KEYS).collect::<Vec<_>>().chunks(100) {
-        let puts: Vec<_> =
-            chunk.iter().map(|i| TxnOp::put(key(&WORKLOAD_ENDPOINT, &format!("ns/w{i}")), body.as_str(), None)).collect();
+        let puts: Vec<_> = chunk
+            .iter()
+            .map(|i| TxnOp::put(key(&WORKLOAD_ENDPOINT, &format!("ns/w{i}")), body.as_str(), None))
+            .collect();
         client.txn(Txn::new().and_then(puts)).await.unwrap();
     }
     let mut pages = store.list(&WORKLOAD_ENDPOINT);

@@ -3,16 +3,28 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bulrush::datastore::file::{FileConfig, FileStatus, FileStore};
 use bulrush::datastore::{Datastore, Dialect, Error, Event, Kind, WatchBatch};
-use bulrush::model::Revision;
+use bulrush::decoupler;
+use bulrush::metrics::SyncerMetrics;
+use bulrush::model::{Revision, SyncStatus, SyncerEvent};
+use bulrush::problems::ProblemBook;
+use bulrush::syncer::SyncerType;
+use bulrush::syncer::kind_watch::KindHub;
 use bulrush::syncer::kinds::{IP_POOL, NAMESPACE, POD};
+use bulrush::syncer::pipelines::{self, Flavour};
+use bulrush::syncer::processors::Context;
+use bulrush::syncer::watcher_cache::WatcherCache;
+use bulrush::syncer::watcher_syncer::WatcherSyncer;
+use bulrush::validate::filter::ValidationFilter;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 /// Nothing in these tests takes longer unless it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -295,4 +307,52 @@ async fn the_quickstart_folder_is_good() {
     let status = bench.until(|status| status.version > 0).await;
     assert_eq!((status.error_count, status.unknown), (0, 0), "{:?}", status.errors);
     assert!(status.objects >= 30, "{status:?}");
+}
+
+#[tokio::test]
+async fn every_object_of_the_quickstart_folder_is_valid_for_every_syncer() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/quickstart");
+    let store = Arc::new(FileStore::open(FileConfig::new(path)));
+    for (spec, expected) in pipelines::calico(Flavour::Folder, &Context::default()).into_iter().zip([
+        (SyncerType::Felix, "/calico/v1/host/worker-1/workload/k8s/shop%2ffrontend-7c9d8b6f5d-4xk2p/endpoint/eth0"),
+        (SyncerType::Bgp, "/calico/resources/v3/projectcalico.org/bgpfilters/only-cluster"),
+        (SyncerType::TunnelIpAllocation, "/calico/v1/ipam/v4/pool/10.244.0.0-16"),
+        (SyncerType::NodeStatus, "/calico/resources/v3/projectcalico.org/caliconodestatuses/worker-1"),
+    ]) {
+        assert_eq!(spec.syncer, expected.0);
+        let (metrics, problems) = (SyncerMetrics::unregistered(spec.syncer), ProblemBook::new());
+        let cache = |source: pipelines::Source| {
+            WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
+        };
+        let caches = spec.sources.into_iter().map(cache).collect();
+        let mut hub = KindHub::new(store.clone(), 1);
+        let (to_filter, from_syncer) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
+        let (to_cache, mut received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
+        let syncer = WatcherSyncer::new(spec.syncer, caches, &mut hub, to_filter);
+        let filter = ValidationFilter::new(metrics.clone(), problems.clone(), None);
+        let cancel = CancellationToken::new();
+        tokio::spawn(hub.run(cancel.clone()));
+        tokio::spawn(syncer.run(cancel.clone()));
+        tokio::spawn(filter.run(from_syncer, to_cache, cancel.clone()));
+        let mut keys = Vec::new();
+        'until_in_sync: loop {
+            let mut batch = Vec::new();
+            assert!(in_time(received.recv_batch(&mut batch, 100)).await > 0, "the pipeline ended");
+            for event in batch {
+                match event {
+                    SyncerEvent::Updates(updates) => {
+                        for update in updates {
+                            assert!(update.value.is_some(), "{} was blanked", update.key);
+                            keys.push(update.key.to_string());
+                        }
+                    }
+                    SyncerEvent::Status(SyncStatus::InSync) => break 'until_in_sync,
+                    _ => {}
+                }
+            }
+        }
+        cancel.cancel();
+        assert!(problems.is_empty(), "{}: {:?}", expected.0, problems.snapshot(100));
+        assert!(keys.iter().any(|key| key == expected.1), "{}: {keys:#?}", expected.0);
+    }
 }

@@ -83,7 +83,8 @@ impl Daemon {
         {
             command.env(format!("TYPHA_{}", name.to_uppercase()), value);
         }
-        let child = command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn().context("start the daemon")?;
+        let child =
+            command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn().context("start the daemon")?;
         let mut daemon = Self { child, log, sync, health, metrics };
         let up = eventually("the health endpoint answers", || {
             let exited = daemon.child.try_wait().ok().flatten();

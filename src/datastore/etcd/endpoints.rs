@@ -167,8 +167,7 @@ impl Endpoints {
             let tls = self.tls.load().map_err(|error| Failure::Endpoint(error.to_string()))?;
             options = options.with_tls(tls);
         }
-        let client =
-            Client::connect([&*endpoint.url], Some(options)).await.map_err(|error| Failure::of(&error))?;
+        let client = Client::connect([&*endpoint.url], Some(options)).await.map_err(|error| Failure::of(&error))?;
         let connection = Connection { client, url: Arc::clone(&endpoint.url), index, progress_is_safe: Arc::default() };
         // Two callers may have come here at once; the first one's connection is kept.
         let mut slot = endpoint.connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -280,7 +279,9 @@ mod tests {
         for good in ["http://127.0.0.1:2379", "https://etcd-1.example:2379/", "http://[::1]:2379"] {
             assert!(Endpoints::new(EtcdConfig::new([good])).is_ok(), "{good}");
         }
-        for bad in ["127.0.0.1:2379", "http://host", "http://:1", "http://h:0", "http://h:99999", "ftp://h:1", "http://a b:1"] {
+        for bad in
+            ["127.0.0.1:2379", "http://host", "http://:1", "http://h:0", "http://h:99999", "ftp://h:1", "http://a b:1"]
+        {
             let error = Endpoints::new(EtcdConfig::new([bad])).unwrap_err().to_string();
             assert!(error.contains(bad), "{error}");
         }

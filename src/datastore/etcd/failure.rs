@@ -102,7 +102,10 @@ fn with_hint(text: String) -> String {
         "check EtcdCaFile, EtcdCertFile and EtcdKeyFile, and that the server's certificate names this host"
     } else if lower.contains("no leader") || lower.contains("leader changed") {
         "this member has no quorum: check the other members of the cluster"
-    } else if lower.contains("refused") || lower.contains("timed out") || lower.contains("dns") || lower.contains("lookup")
+    } else if lower.contains("refused")
+        || lower.contains("timed out")
+        || lower.contains("dns")
+        || lower.contains("lookup")
     {
         "check that etcd runs at this address and that no firewall is between"
     } else {

@@ -61,8 +61,12 @@ impl Writable for EtcdStore {
                 let txn = Txn::new().when([unchanged]).and_then([TxnOp::put(key.as_str(), body.as_slice(), None)]);
                 async move { connection.client.kv_client().txn(txn).await.map_err(|error| Failure::of(&error)) }
             };
-            let response =
-                self.shared.endpoints.request(put).await.map_err(|failure| self.write_failed("write", &key, failure))?;
+            let response = self
+                .shared
+                .endpoints
+                .request(put)
+                .await
+                .map_err(|failure| self.write_failed("write", &key, failure))?;
             Ok(if response.succeeded() { Written::Done } else { Written::Conflict })
         })
     }

@@ -68,7 +68,8 @@ impl Listing {
                 Ok(response) => break response,
                 Err(Failure::TooLarge(_)) if self.limit > 1 => self.limit = (self.limit / 2).max(1),
                 Err(failure) => {
-                    let doing = format!("list {} below {} in etcd at {}", self.kind, self.prefix, self.shared.endpoints.urls());
+                    let doing =
+                        format!("list {} below {} in etcd at {}", self.kind, self.prefix, self.shared.endpoints.urls());
                     let revision = self.at.map_or_else(no_revision, |(revision, _)| revision_text(revision));
                     return Err(failure.into_error(doing, &revision));
                 }

@@ -45,7 +45,10 @@ pub(super) fn batches(
             Ok(None) => None,
             Err(failure) => {
                 let position = &watch.position;
-                let url = watch.open.as_ref().map_or_else(|| watch.shared.endpoints.urls(), |open| open.connection.url.to_string());
+                let url = watch
+                    .open
+                    .as_ref()
+                    .map_or_else(|| watch.shared.endpoints.urls(), |open| open.connection.url.to_string());
                 let doing = format!("watch {} below {} in etcd at {url}", position.kind, position.prefix);
                 let at = if position.delivered > 0 { revision_text(position.delivered) } else { watch.from.clone() };
                 Some((Err(failure.into_error(doing, &at)), None))
@@ -71,9 +74,10 @@ struct Open {
 impl Watch {
     async fn next(&mut self) -> Result<Option<WatchBatch>, Failure> {
         if self.open.is_none() {
-            self.position.delivered = self.from.parse().map_err(|_| {
-                Failure::PositionGone(format!("{:?} is no revision of etcd", self.from))
-            })?;
+            self.position.delivered = self
+                .from
+                .parse()
+                .map_err(|_| Failure::PositionGone(format!("{:?} is no revision of etcd", self.from)))?;
             self.open = Some(self.open().await?);
         }
         let open = self.open.as_mut().expect("was just opened");
@@ -156,13 +160,13 @@ impl Watch {
     async fn check_future(&self, connection: &Connection) -> Result<(), Failure> {
         let options = GetOptions::new().with_prefix().with_count_only();
         let mut client = connection.client.kv_client();
-        let response = client
-            .get(self.position.prefix.as_str(), Some(options))
-            .await
-            .map_err(|error| Failure::of(&error))?;
+        let response =
+            client.get(self.position.prefix.as_str(), Some(options)).await.map_err(|error| Failure::of(&error))?;
         let newest = response.header().map_or(0, etcd_client::ResponseHeader::revision);
         if newest < self.position.delivered {
-            return Err(Failure::PositionGone(format!("etcd is only at revision {newest}: it was restored or replaced")));
+            return Err(Failure::PositionGone(format!(
+                "etcd is only at revision {newest}: it was restored or replaced"
+            )));
         }
         Ok(())
     }

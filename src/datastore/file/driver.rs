@@ -120,7 +120,8 @@ fn concerns(event: &notify::Result<notify::Event>, root: &Path) -> bool {
     match event {
         Err(_) => true,
         Ok(event) => {
-            let reading = matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write));
+            let reading =
+                matches!(event.kind, EventKind::Access(access) if access != AccessKind::Close(AccessMode::Write));
             !reading && (event.paths.is_empty() || event.paths.iter().any(|path| path.starts_with(root)))
         }
     }
@@ -196,9 +197,11 @@ impl Journal {
     fn tell(&mut self, path: &Path, errors: &[FileError], unknown: usize, held: Option<&String>) {
         let now: HashSet<_> =
             errors.iter().map(|error| (error.file.clone(), error.line, error.reason.clone())).collect();
-        for error in errors.iter().filter(|error| {
-            !self.errors.contains(&(error.file.clone(), error.line, error.reason.clone()))
-        }).take(MAX_LOGGED_ERRORS) {
+        for error in errors
+            .iter()
+            .filter(|error| !self.errors.contains(&(error.file.clone(), error.line, error.reason.clone())))
+            .take(MAX_LOGGED_ERRORS)
+        {
             warn!(folder = %path.display(), file = error.file, line = error.line, reason = error.reason, "something is wrong with a file of the folder");
         }
         if now.is_empty() && !self.errors.is_empty() {

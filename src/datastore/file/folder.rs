@@ -175,9 +175,8 @@ impl Folder {
             });
             if !confirmed {
                 // A spurious event must not confirm: it shows the same fingerprint again.
-                let reason = format!(
-                    "{suspicion}; held until it is confirmed by reloading once more (SIGHUP, or touch a file)"
-                );
+                let reason =
+                    format!("{suspicion}; held until it is confirmed by reloading once more (SIGHUP, or touch a file)");
                 return self.hold(digest, scan.fingerprint, reason);
             }
         }
@@ -274,7 +273,11 @@ impl Folder {
         self.objects.retain(|identity, live| {
             let stays = winners.contains_key(identity);
             if !stays {
-                changes.push(Change { resource: live.resource.clone(), revision: live.revision.clone(), deleted: true });
+                changes.push(Change {
+                    resource: live.resource.clone(),
+                    revision: live.revision.clone(),
+                    deleted: true,
+                });
             }
             stays
         });

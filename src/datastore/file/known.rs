@@ -42,8 +42,14 @@ const WATCHED: [Kind; 31] = [
 ];
 
 /// Calico's kinds that no syncer watches but that exports contain; all are cluster-scoped.
-const UNWATCHED: [&str; 6] =
-    ["ClusterNetworkPolicy", "IPAMConfig", "IPAMConfiguration", "IPAMHandle", "IPReservation", "KubeControllersConfiguration"];
+const UNWATCHED: [&str; 6] = [
+    "ClusterNetworkPolicy",
+    "IPAMConfig",
+    "IPAMConfiguration",
+    "IPAMHandle",
+    "IPReservation",
+    "KubeControllersConfiguration",
+];
 
 /// Whether objects of the kind live in namespaces; `None` if the kind is not known.
 pub(super) fn is_namespaced(group: &str, kind: &str) -> Option<bool> {

@@ -217,7 +217,9 @@ fn resource(mut top: Map<String, Value>, api_version: String, kind: String, line
         ("crd.projectcalico.org", "v1") => (known::CALICO_GROUP, Dialect::CrdV1),
         (known::CALICO_GROUP, "v3") => (known::CALICO_GROUP, Dialect::V3),
         ("crd.projectcalico.org" | known::CALICO_GROUP, _) => {
-            return Err(format!("apiVersion {api_version:?}: of Calico's resources, projectcalico.org/v3 and crd.projectcalico.org/v1 are read"));
+            return Err(format!(
+                "apiVersion {api_version:?}: of Calico's resources, projectcalico.org/v3 and crd.projectcalico.org/v1 are read"
+            ));
         }
         (group, _) => (group, Dialect::Kubernetes),
     };
@@ -233,7 +235,9 @@ fn resource(mut top: Map<String, Value>, api_version: String, kind: String, line
     let namespace = match metadata.get("namespace") {
         None | Some(Value::Null) => String::new(),
         Some(Value::String(namespace)) => namespace.clone(),
-        Some(other) => return Err(format!("{kind} {name}: metadata.namespace {other} is not a text: put it in quotes")),
+        Some(other) => {
+            return Err(format!("{kind} {name}: metadata.namespace {other} is not a text: put it in quotes"));
+        }
     };
     let namespace = match known::is_namespaced(group, &kind) {
         Some(true) if namespace.is_empty() => "default".to_owned(),

@@ -30,6 +30,9 @@ pub struct Meta<'a> {
     /// Annotations.
     #[serde(borrow, default)]
     pub annotations: TextMap<'a>,
+    /// Resource version; empty where there is none.
+    #[serde(borrow, default)]
+    pub resource_version: Text<'a>,
     /// When it was created, as written.
     #[serde(borrow, default)]
     pub creation_timestamp: Text<'a>,

@@ -1,5 +1,6 @@
 //! The client as a consumer sees it, against servers played by hand over in-memory streams, with the clock paused.
 
+mod interop;
 mod vectors;
 
 use std::io;

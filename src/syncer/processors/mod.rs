@@ -3,6 +3,8 @@
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
+use std::ffi::OsString;
+
 use crate::datastore::{Dialect, Object, ObjectId};
 use crate::model::schema::{self, Case};
 use crate::model::{KvPair, gojson, resource};
@@ -15,9 +17,12 @@ pub mod host_endpoint;
 pub mod ip_pool;
 pub mod ipam_block;
 pub mod keyed;
+pub mod live_migration;
 pub mod network_set;
+pub mod node;
 pub mod passthrough;
 pub mod policy;
+pub mod profile;
 pub mod rules;
 pub mod simple;
 pub mod tier;

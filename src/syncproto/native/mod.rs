@@ -10,6 +10,8 @@
 //!   there before anything is allocated for it.
 
 pub mod codec;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 pub mod format;
 pub mod messages;
 mod payload;

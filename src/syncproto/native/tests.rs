@@ -473,3 +473,15 @@ proptest! {
         while let Ok(Some(_)) = decode_server(&mut input) {}
     }
 }
+
+/// What the fuzzer found or was given.
+#[test]
+fn the_corpus_is_replayed() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/native_frame");
+    let mut inputs = 0;
+    for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display())) {
+        exercise::decode(&std::fs::read(entry.unwrap().path()).unwrap());
+        inputs += 1;
+    }
+    assert!(inputs > 10, "{inputs} inputs in {}", folder.display());
+}

@@ -21,7 +21,11 @@ pub(super) fn check_peer(peer: &At<'_>) -> Result<(), Invalid> {
     for selector in ["nodeSelector", "peerSelector", "localWorkloadSelector"] {
         spec.field_is(selector, is_selector, SELECTOR)?;
     }
-    spec.field_is("peerIP", |text| peer_address(text).is_some(), "an address, 1.2.3.4:port or [fd00::1]:port with a port from 1")?;
+    spec.field_is(
+        "peerIP",
+        |text| peer_address(text).is_some(),
+        "an address, 1.2.3.4:port or [fd00::1]:port with a port from 1",
+    )?;
     spec.field_is("reachableBy", |text| ip(text).is_some(), "an IP address")?;
     let address = |field: &str| spec.get(field).and_then(|field| peer_address(field.text()));
     if let (Some(gateway), Some(peer)) = (address("reachableBy"), address("peerIP"))
@@ -45,7 +49,10 @@ pub(super) fn check_configuration(configuration: &At<'_>) -> Result<(), Invalid>
         }
     }
     for interface in spec.list("ignoredInterfaces") {
-        interface.text_is(is_ignored_interface, "an interface name of up to 15 characters, in which * may stand but not alone")?;
+        interface.text_is(
+            is_ignored_interface,
+            "an interface name of up to 15 characters, in which * may stand but not alone",
+        )?;
     }
     spec.field_is("localWorkloadPeeringIPV4", is_ipv4, "an IPv4 address")?;
     spec.field_is("localWorkloadPeeringIPV6", is_ipv6, "an IPv6 address")?;
@@ -56,7 +63,8 @@ pub(super) fn check_configuration(configuration: &At<'_>) -> Result<(), Invalid>
         required(entry, "name")?.text_is(is_name, NAME)?;
         required(entry, "value")?.text_is(|text| community(text) == Some(true), COMMUNITY)?;
     }
-    let defined = |name: &str| communities.iter().any(|entry| entry.get("name").is_some_and(|field| field.text() == name));
+    let defined =
+        |name: &str| communities.iter().any(|entry| entry.get("name").is_some_and(|field| field.text() == name));
     for advertisement in spec.list("prefixAdvertisements") {
         required(&advertisement, "cidr")?.text_is(is_strict_network, "a CIDR without host bits")?;
         required(&advertisement, "communities")?;
@@ -96,7 +104,11 @@ fn check_filter_rule(rule: &At<'_>, v4: bool) -> Result<(), Invalid> {
     if rule.get("peerType").is_some_and(|kind| !kind.text().is_empty()) {
         rule.field_of("peerType", &["eBGP", "iBGP"])?;
     }
-    rule.field_is("interface", is_bgp_filter_interface, "an interface name of up to 15 characters, in which * may stand")?;
+    rule.field_is(
+        "interface",
+        is_bgp_filter_interface,
+        "an interface name of up to 15 characters, in which * may stand",
+    )?;
     rule.field_in("priority", PRIORITIES)?;
     if let Some(communities) = rule.get("communities") {
         required(&communities, "values")?;

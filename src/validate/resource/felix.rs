@@ -108,7 +108,9 @@ pub(super) fn check(configuration: &At<'_>) -> Result<(), Invalid> {
     let Some(spec) = configuration.get("spec") else { return Ok(()) };
     for (name, accept) in RULES {
         match *accept {
-            Of(choices) if spec.get(name).is_some_and(|field| !field.text().is_empty()) => spec.field_of(name, choices)?,
+            Of(choices) if spec.get(name).is_some_and(|field| !field.text().is_empty()) => {
+                spec.field_of(name, choices)?
+            }
             Of(_) => {}
             In(least, most) => spec.field_in(name, least..=most)?,
             Text(good, expected) => spec.field_is(name, good, expected)?,

@@ -65,7 +65,11 @@ fn check_protocol(protocol: &At<'_>) -> Result<(), Invalid> {
         Value::String(name) => PROTOCOLS.contains(&name.as_str()),
         _ => false,
     };
-    if good { Ok(()) } else { Err(protocol.invalid(format!("a number from 1 to 255, or one of {}", PROTOCOLS.join(", ")))) }
+    if good {
+        Ok(())
+    } else {
+        Err(protocol.invalid(format!("a number from 1 to 255, or one of {}", PROTOCOLS.join(", "))))
+    }
 }
 
 fn has_ports(protocol: &At<'_>) -> bool {
@@ -117,7 +121,8 @@ fn check_entity(entity: &At<'_>, protocol: Option<&At<'_>>) -> Result<(), Invali
     }
     let namespaces = entity.get("namespaceSelector");
     if let Some(selector) = namespaces.filter(|selector| selector.text().contains("global(")) {
-        selector.text_is(|text| text.trim_matches([' ', '\t']) == "global()", "global() alone, without other selectors")?;
+        selector
+            .text_is(|text| text.trim_matches([' ', '\t']) == "global()", "global() alone, without other selectors")?;
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ type report struct {
 	Error    string            `json:"error,omitempty"`
 	Keys     int               `json:"keys"`
 	Digest   string            `json:"digest"`
-	Statuses []uint8           `json:"statuses"`
+	Statuses []int             `json:"statuses"`
 	Messages int               `json:"messages"`
 	Updates  int               `json:"updates"`
 	Deletes  int               `json:"deletes"`
@@ -213,7 +213,7 @@ func follow(s settings, r *report) error {
 			}
 		case MsgSyncStatus:
 			status = m.SyncStatus
-			r.Statuses = append(r.Statuses, status)
+			r.Statuses = append(r.Statuses, int(status))
 		case MsgPing:
 			r.Pings++
 			if m.Timestamp.IsZero() {

@@ -50,9 +50,7 @@ fn away() -> Scan {
 }
 
 fn pool(name: &str, cidr: &str) -> String {
-    format!(
-        "---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {{name: {name}}}\nspec: {{cidr: {cidr}}}\n"
-    )
+    format!("---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {{name: {name}}}\nspec: {{cidr: {cidr}}}\n")
 }
 
 fn pools(count: usize) -> String {

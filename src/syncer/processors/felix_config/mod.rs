@@ -194,7 +194,12 @@ mod tests {
                     Feed::new([kinds::CLUSTER_INFORMATION], cluster_information(ctx)),
                 ]
             },
-            |key| key.contains("/config/") || key.ends_with("/gpu-nodes") || key == READY_KEY,
+            |key| {
+                key.contains("/config/")
+                    || key.contains("/felixconfigurations/") && !key.ends_with("/gpu-nodes")
+                    || key == READY_KEY
+            },
+            |key| key.contains("/config/") || key.contains("/felixconfigurations/") || key == READY_KEY,
         );
         assert!(ran.len() >= 8, "{ran:?}");
     }

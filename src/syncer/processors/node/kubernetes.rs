@@ -1,0 +1,251 @@
+//! From Kubernetes' nodes to Calico's: what Calico keeps about a node is in annotations.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use serde::Deserialize;
+use serde_json::{Map, Value as Json, json};
+
+use super::super::{ConvertError, unreadable};
+use super::KIND;
+use crate::datastore::Object;
+use crate::model::numorstring::AsNumber;
+use crate::model::resource::Resource;
+use crate::model::schema::Case;
+use crate::model::v1::meta::Meta;
+use crate::model::v1::text::{Text, TextMap};
+use crate::model::{gojson, net};
+
+/// What begins the names of Calico's annotations.
+const PREFIX: &str = "projectcalico.org/";
+
+#[derive(Debug, Deserialize)]
+struct KubernetesNode<'a> {
+    #[serde(borrow)]
+    metadata: Option<Meta<'a>>,
+    #[serde(borrow)]
+    spec: Option<Spec<'a>>,
+    #[serde(borrow)]
+    status: Option<Status<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Spec<'a> {
+    #[serde(borrow, default, rename = "podCIDR")]
+    pod_cidr: Text<'a>,
+    #[serde(borrow, rename = "podCIDRs")]
+    pod_cidrs: Option<Vec<Text<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct Status<'a> {
+    #[serde(borrow)]
+    addresses: Option<Vec<Address<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Address<'a> {
+    #[serde(borrow, default, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow, default)]
+    address: Text<'a>,
+}
+
+/// A network interface of the node, as Calico's agent notes it.
+#[derive(Debug, Deserialize)]
+struct Interface {
+    name: Option<String>,
+    addresses: Option<Vec<Option<String>>>,
+}
+
+/// Annotations of a node by their short names; absent and empty are the same.
+struct Annotations<'m>(&'m TextMap<'m>);
+
+impl<'m> Annotations<'m> {
+    fn get(&self, name: &str) -> &'m str {
+        self.0.get(&format!("{PREFIX}{name}")).unwrap_or_default()
+    }
+
+    /// The annotation, unless it cannot be what it should.
+    fn get_if(&self, name: &str, valid: impl FnOnce(&str) -> bool) -> &'m str {
+        let text = self.get(name);
+        if valid(text) { text } else { "" }
+    }
+
+    fn map(&self, name: &str) -> Result<TextMap<'static>, ConvertError> {
+        let text = self.get(name);
+        if text.is_empty() {
+            return Ok(TextMap::default());
+        }
+        let map: TextMap<'_> = serde_json::from_str(text).map_err(|error| {
+            ConvertError::new(format!("metadata.annotations[{PREFIX}{name}]: not a map of text to text: {error}"))
+        })?;
+        Ok(map.iter().map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect())
+    }
+}
+
+/// Calico's node.
+pub(super) fn convert(object: &Object, use_pod_cidr: bool) -> Result<Resource, ConvertError> {
+    let node = gojson::parse_with(&object.body, |body| {
+        let node: KubernetesNode<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+        calico_node(&object.id.name, &node, use_pod_cidr)
+    })?;
+    Resource::decode_json(KIND, node.to_string().as_bytes(), Case::Exact)
+        .map_err(|error| ConvertError::new(error.to_string()))
+}
+
+fn calico_node(name: &str, node: &KubernetesNode<'_>, use_pod_cidr: bool) -> Result<Json, ConvertError> {
+    let (no_meta, no_spec, no_status) = <(Meta<'_>, Spec<'_>, Status<'_>)>::default();
+    let meta = node.metadata.as_ref().unwrap_or(&no_meta);
+    let spec = node.spec.as_ref().unwrap_or(&no_spec);
+    let status = node.status.as_ref().unwrap_or(&no_status);
+    let annotations = Annotations(&meta.annotations);
+
+    let (tunnel, wireguard_v4, wireguard_v6) = if use_pod_cidr && !spec.pod_cidr.is_empty() {
+        let first = first_address(&spec.pod_cidr);
+        let has_key = !annotations.get("WireguardPublicKey").is_empty();
+        (first.clone(), if has_key { first } else { String::new() }, String::new())
+    } else {
+        (
+            annotations.get_if("IPv4IPIPTunnelAddr", is_strict_v4_net).to_owned(),
+            annotations.get("IPv4WireguardInterfaceAddr").to_owned(),
+            annotations.get("IPv6WireguardInterfaceAddr").to_owned(),
+        )
+    };
+    let bgp_v4 = annotations.get_if("IPv4Address", |text| net::parse_net(text).is_some_and(|net| net.addr().is_ipv4()));
+    let bgp_v6 = annotations.get_if("IPv6Address", |text| net::parse_net(text).is_some_and(|net| net.addr().is_ipv6()));
+    let bgp = object([
+        ("asNumber", annotations.get("ASNumber").parse::<AsNumber>().map_or(Json::Null, |number| number.0.into())),
+        ("ipv4Address", bgp_v4.into()),
+        ("ipv6Address", bgp_v6.into()),
+        ("ipv4IPIPTunnelAddr", tunnel.into()),
+        (
+            "routeReflectorClusterID",
+            annotations.get_if("RouteReflectorClusterID", |text| text.parse::<Ipv4Addr>().is_ok()).into(),
+        ),
+    ]);
+    let spec_json = object([
+        ("bgp", bgp),
+        ("ipv4VXLANTunnelAddr", annotations.get("IPv4VXLANTunnelAddr").into()),
+        ("vxlanTunnelMACAddr", annotations.get("VXLANTunnelMACAddr").into()),
+        ("ipv6VXLANTunnelAddr", annotations.get("IPv6VXLANTunnelAddr").into()),
+        ("vxlanTunnelMACAddrV6", annotations.get("VXLANTunnelMACAddrV6").into()),
+        ("orchRefs", json!([{"nodeName": name, "orchestrator": "k8s"}])),
+        (
+            "wireguard",
+            object([("interfaceIPv4Address", wireguard_v4.into()), ("interfaceIPv6Address", wireguard_v6.into())]),
+        ),
+        ("addresses", addresses([bgp_v4, bgp_v6], status)),
+        ("interfaces", interfaces(annotations.get("Interfaces"))),
+    ]);
+    let status_json = object([
+        ("wireguardPublicKey", annotations.get("WireguardPublicKey").into()),
+        ("wireguardPublicKeyV6", annotations.get("WireguardPublicKeyV6").into()),
+        ("podCIDRs", spec.pod_cidrs.iter().flatten().map(|range| range.to_string()).collect()),
+    ]);
+    Ok(object([("metadata", metadata(name, meta, &annotations)?), ("spec", spec_json), ("status", status_json)]))
+}
+
+fn metadata(name: &str, meta: &Meta<'_>, annotations: &Annotations<'_>) -> Result<Json, ConvertError> {
+    let mut labels = annotations.map("labels")?;
+    labels.overlay(meta.labels.iter().map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect());
+    let mut own = annotations.map("annotations")?;
+    own.set(format!("{PREFIX}kube-labels"), gojson::to_string(&meta.labels));
+    Ok(object([
+        ("name", name.into()),
+        ("uid", (*meta.uid).into()),
+        ("resourceVersion", (*meta.resource_version).into()),
+        ("creationTimestamp", (*meta.creation_timestamp).into()),
+        ("labels", text_map(&labels)),
+        ("annotations", text_map(&own)),
+    ]))
+}
+
+/// An object of the fields that hold something.
+fn object<const N: usize>(fields: [(&str, Json); N]) -> Json {
+    let is_empty = |value: &Json| match value {
+        Json::Null => true,
+        Json::String(text) => text.is_empty(),
+        Json::Array(list) => list.is_empty(),
+        Json::Object(fields) => fields.is_empty(),
+        Json::Bool(_) | Json::Number(_) => false,
+    };
+    fields
+        .into_iter()
+        .filter(|(_, value)| !is_empty(value))
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect::<Map<String, Json>>()
+        .into()
+}
+
+fn text_map(map: &TextMap<'_>) -> Json {
+    map.iter().map(|(key, value)| (key.to_owned(), value.into())).collect::<Map<String, Json>>().into()
+}
+
+/// Addresses by which the node is reached: those of BGP, then those that Kubernetes knows.
+fn addresses(bgp: [&str; 2], status: &Status<'_>) -> Json {
+    let of_bgp =
+        bgp.into_iter().filter(|text| !text.is_empty()).map(|text| json!({"address": text, "type": "CalicoNodeIP"}));
+    let of_kubernetes = status
+        .addresses
+        .iter()
+        .flatten()
+        .filter(|address| matches!(&*address.kind, "InternalIP" | "ExternalIP"))
+        .map(|address| json!({"address": &*address.address, "type": &*address.kind}));
+    of_bgp.chain(of_kubernetes).collect()
+}
+
+/// The interfaces that the annotation lists, without addresses that are none; nothing when it is not a list of them.
+fn interfaces(text: &str) -> Json {
+    let interfaces: Option<Vec<Interface>> = gojson::parse(text.as_bytes()).ok().flatten();
+    let is_address = |text: &String| net::parse_net(text).is_some();
+    interfaces
+        .into_iter()
+        .flatten()
+        .map(|interface| {
+            let addresses = interface.addresses.into_iter().flatten().flatten().filter(is_address);
+            object([("name", interface.name.into()), ("addresses", addresses.collect())])
+        })
+        .collect()
+}
+
+/// Whether the text is an IPv4 address, or a network without host bits.
+fn is_strict_v4_net(text: &str) -> bool {
+    let strict =
+        if text.contains('/') { net::parse_cidr(text).filter(|net| net.trunc() == *net) } else { net::parse_net(text) };
+    strict.is_some_and(|net| net.addr().is_ipv4())
+}
+
+/// The address after the first of an IPv4 range; empty for anything else.
+fn first_address(range: &str) -> String {
+    match net::parse_cidr(range).map(|net| net.network()) {
+        Some(IpAddr::V4(base)) => Ipv4Addr::from_bits(base.to_bits().wrapping_add(1)).to_string(),
+        _ => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tunnels_want_addresses_without_host_bits() {
+        for (text, valid) in [
+            ("10.65.0.1", true),
+            ("10.65.0.1/32", true),
+            ("10.65.0.0/24", true),
+            ("10.65.0.1/24", false),
+            ("fd00::1", false),
+            ("", false),
+        ] {
+            assert_eq!(is_strict_v4_net(text), valid, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_first_address_of_a_range_follows_its_base() {
+        assert_eq!(first_address("10.244.1.0/24"), "10.244.1.1");
+        assert_eq!(first_address("10.244.1.255/24"), "10.244.1.1");
+        assert_eq!(first_address("fd00::/64"), "");
+        assert_eq!(first_address("junk"), "");
+    }
+}

@@ -1,0 +1,125 @@
+//! Nodes: whole for every syncer that has them, and for Felix also in pieces.
+//!
+//! Calico's own nodes are taken as they are, Kubernetes' nodes are converted first ([`kubernetes`]). The pieces are made
+//! of the whole ([`pieces`]).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Context, ConvertError, ObjectEvent, Processor, blank};
+use crate::datastore::{Dialect, Object, ObjectId};
+use crate::model::resource::Resource;
+use crate::model::{Key, KvPair, keys};
+
+mod kubernetes;
+mod pieces;
+
+const KIND: &str = "Node";
+const PLURAL: &str = "nodes";
+
+/// The processor of `Node` for syncers that want nodes whole.
+#[must_use]
+pub fn whole(ctx: &Context) -> Box<dyn Processor> {
+    Box::new(Nodes { use_pod_cidr: ctx.use_pod_cidr, in_pieces: false, blocks: HashMap::new() })
+}
+
+/// The processor of `Node` for Felix.
+#[must_use]
+pub fn felix(ctx: &Context) -> Box<dyn Processor> {
+    Box::new(Nodes { use_pod_cidr: ctx.use_pod_cidr, in_pieces: true, blocks: HashMap::new() })
+}
+
+#[derive(Debug)]
+struct Nodes {
+    use_pod_cidr: bool,
+    in_pieces: bool,
+    /// Per node, the keys of the blocks that were made of its pod ranges.
+    blocks: HashMap<ObjectId, Vec<Key>>,
+}
+
+impl Nodes {
+    fn put(&mut self, object: &Object, out: &mut Vec<KvPair>) -> Result<(), ConvertError> {
+        let node = if object.dialect == Dialect::Kubernetes {
+            kubernetes::convert(object, self.use_pod_cidr)?
+        } else {
+            Resource::decode(KIND, object).map_err(|error| ConvertError::new(error.to_string()))?
+        };
+        if self.in_pieces {
+            pieces::append(&object.id.name, &node, &object.revision, out);
+            if self.use_pod_cidr && object.dialect != Dialect::Etcd {
+                self.put_blocks(object, &node, out);
+            }
+        }
+        let (value, v3_resource_version) = node.into_value();
+        out.push(KvPair {
+            key: whole_key(&object.id),
+            value: Some(value),
+            revision: Arc::clone(&object.revision),
+            v3_resource_version,
+        });
+        Ok(())
+    }
+
+    fn put_blocks(&mut self, object: &Object, node: &Resource, out: &mut Vec<KvPair>) {
+        let blocks = pieces::blocks(&object.id.name, node, &object.revision);
+        let keys: Vec<Key> = blocks.iter().map(|pair| pair.key.clone()).collect();
+        let old = self.blocks.insert(object.id.clone(), keys.clone());
+        out.extend(old.into_iter().flatten().filter(|key| !keys.contains(key)).map(blank));
+        out.extend(blocks);
+    }
+
+    fn delete(&mut self, id: &ObjectId, out: &mut Vec<KvPair>) {
+        out.push(blank(whole_key(id)));
+        if self.in_pieces {
+            out.extend(pieces::keys(&id.name).map(blank));
+            out.extend(self.blocks.remove(id).into_iter().flatten().map(blank));
+        }
+    }
+}
+
+impl Processor for Nodes {
+    fn on_resync(&mut self) {
+        self.blocks.clear();
+    }
+
+    fn process(&mut self, event: ObjectEvent<'_>, out: &mut Vec<KvPair>) -> Result<(), ConvertError> {
+        match event {
+            ObjectEvent::Put(object) => self.put(object, out).inspect_err(|_| self.delete(&object.id, out)),
+            ObjectEvent::Delete(id, _) => {
+                self.delete(id, out);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn whole_key(id: &ObjectId) -> Key {
+    keys::resource(PLURAL, id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors_tests::{Feed, run};
+    use super::*;
+    use crate::syncer::kinds;
+
+    #[test]
+    fn nodes_match_the_vectors() {
+        let ran = run(
+            "felix",
+            |ctx| vec![Feed::new([kinds::CALICO_NODE, kinds::K8S_NODE], felix(ctx))],
+            |key| {
+                key.contains("/nodes/") || key.starts_with("/calico/v1/host/") || key.starts_with("/calico/ipam/")
+            },
+        );
+        assert!(ran.len() >= 5, "{ran:?}");
+        for syncer in ["bgp", "tunnel-ip-allocation"] {
+            let ran = run(
+                syncer,
+                |ctx| vec![Feed::new([kinds::CALICO_NODE, kinds::K8S_NODE], whole(ctx))],
+                |key| key.contains("/nodes/"),
+            );
+            assert!(!ran.is_empty());
+        }
+    }
+}

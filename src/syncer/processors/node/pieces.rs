@@ -1,0 +1,101 @@
+//! What Felix wants to know of a node under keys of their own: tunnel addresses, WireGuard, and in pod-CIDR mode blocks.
+
+use std::sync::Arc;
+
+use super::super::{blank, ipam_block};
+use crate::model::resource::Resource;
+use crate::model::schema::{Fields, Node};
+use crate::model::v1::Net;
+use crate::model::v1::endpoint::Mac;
+use crate::model::v1::ipam::AllocationBlock;
+use crate::model::v1::wireguard::Wireguard;
+use crate::model::{Key, KvPair, Revision, Value, gojson, net, no_revision};
+
+/// What a setting of a node must look like.
+#[derive(Clone, Copy)]
+enum Form {
+    Address,
+    Mac,
+}
+
+/// Settings of a node: name, where in `spec` they are, what they must look like.
+const SETTINGS: [(&str, &[&str], Form); 5] = [
+    ("IpInIpTunnelAddr", &["bgp", "ipv4IPIPTunnelAddr"], Form::Address),
+    ("IPv4VXLANTunnelAddr", &["ipv4VXLANTunnelAddr"], Form::Address),
+    ("VXLANTunnelMACAddr", &["vxlanTunnelMACAddr"], Form::Mac),
+    ("IPv6VXLANTunnelAddr", &["ipv6VXLANTunnelAddr"], Form::Address),
+    ("VXLANTunnelMACAddrV6", &["vxlanTunnelMACAddrV6"], Form::Mac),
+];
+
+/// Keys of all pieces that a node may have, but for its blocks.
+pub(super) fn keys(node: &str) -> impl Iterator<Item = Key> {
+    SETTINGS.iter().map(move |(name, ..)| setting_key(node, name)).chain([wireguard_key(node)])
+}
+
+/// Appends the pieces of a node; what it lacks, or has in a form that cannot be, is blanked.
+pub(super) fn append(name: &str, node: &Resource, revision: &Revision, out: &mut Vec<KvPair>) {
+    let spec = node.root.get("spec");
+    for (setting, path, form) in SETTINGS {
+        let text = spec.and_then(|spec| spec.at(path)).and_then(Node::as_text).unwrap_or_default();
+        let text = match form {
+            Form::Address => net::parse_ip(text).map(|address| address.to_string()),
+            Form::Mac => Mac::parse(text).map(|_| text.to_owned()),
+        };
+        out.push(pair(setting_key(name, setting), text.map(Value::raw), revision));
+    }
+    out.push(pair(wireguard_key(name), wireguard(node).map(Value::raw), revision));
+}
+
+fn wireguard(node: &Resource) -> Option<bytes::Bytes> {
+    let wireguard = node.root.get("spec").and_then(|spec| spec.at(&["wireguard"])).and_then(Node::as_struct);
+    let address = |name: &str| wireguard.and_then(|fields| net::parse_ip(fields.text(name)));
+    let status: Option<&Fields> = node.root.get("status").and_then(Node::as_struct);
+    let key = |name: &str| status.map(|fields| fields.text(name)).unwrap_or_default();
+    let value = Wireguard {
+        interface_ipv4_addr: address("interfaceIPv4Address"),
+        public_key: key("wireguardPublicKey"),
+        interface_ipv6_addr: address("interfaceIPv6Address"),
+        public_key_v6: key("wireguardPublicKeyV6"),
+    };
+    (value != Wireguard::default()).then(|| gojson::to_bytes(&value))
+}
+
+/// A block for each range of pod addresses that belongs to the node.
+pub(super) fn blocks(name: &str, node: &Resource, revision: &Revision) -> Vec<KvPair> {
+    let ranges = node.root.get("status").and_then(|status| status.at(&["podCIDRs"])).map(Node::as_list);
+    ranges
+        .into_iter()
+        .flatten()
+        .filter_map(|range| net::parse_cidr(range.as_text()?).map(|net| net.trunc()))
+        .map(|cidr| {
+            let block = AllocationBlock {
+                cidr: Net(cidr),
+                affinity: Some(format!("host:{name}").into()),
+                affinity_claim_time: None,
+                allocations: None,
+                unallocated: None,
+                attributes: None,
+                sequence_number: 0,
+                sequence_number_for_allocation: None,
+                deleted: false,
+                host_affinity: None,
+            };
+            pair(ipam_block::key(&cidr), Some(Value::raw(gojson::to_bytes(&block))), revision)
+        })
+        .collect()
+}
+
+fn pair(key: Key, value: Option<Value>, revision: &Revision) -> KvPair {
+    match value {
+        None => blank(key),
+        value => KvPair { key, value, revision: Arc::clone(revision), v3_resource_version: no_revision() },
+    }
+}
+
+fn setting_key(node: &str, setting: &str) -> Key {
+    format!("/calico/v1/host/{node}/config/{setting}").into()
+}
+
+fn wireguard_key(node: &str) -> Key {
+    format!("/calico/v1/host/{node}/wireguard").into()
+}
