@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use prometheus::Registry;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 
 use self::signals::{Request, Signals};
 use self::source::Source;
-use crate::config::{Config, TlsVersion};
+use crate::config::Config;
 use crate::datastore::init::{InitOptions, initialise};
 use crate::debug::heap;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
@@ -40,7 +40,7 @@ use crate::syncer::pipelines;
 use crate::syncer::processors::Context;
 use crate::syncserver::{self, Server};
 use crate::tasks::TaskRegistry;
-use crate::tls::{PeerIdentity, Policy, ServerTls, ServerTlsConfig};
+use crate::tls::{ServerTls, ServerTlsConfig};
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -236,35 +236,14 @@ fn reload_certificates(tls: ServerTls) {
 }
 
 fn load_sync_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
-    let Some(tls) = &config.tls else { return Ok(None) };
-    let Some(identity) = PeerIdentity::new(tls.client_cn.clone(), tls.client_uri_san.clone()) else {
-        bail!("TLS needs ClientCN or ClientURISAN");
-    };
-    let mut settings =
-        ServerTlsConfig::mutual(tls.key_file.clone(), tls.cert_file.clone(), tls.ca_file.clone(), identity);
-    settings.policy = policy(tls.min_version, &tls.cipher_suites)?;
-    ServerTls::load(settings).context("load TLS for agents").map(Some)
+    let load = |tls| ServerTlsConfig::sync_port(tls).and_then(ServerTls::load);
+    config.tls.as_ref().map(load).transpose().context("load TLS for agents")
 }
 
 fn load_metrics_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
-    let Some(tls) = config.metrics.tls.as_ref().filter(|_| config.metrics.enabled) else { return Ok(None) };
-    let settings = ServerTlsConfig {
-        key_file: tls.key_file.clone(),
-        cert_file: tls.cert_file.clone(),
-        ca_file: Some(tls.ca_file.clone()),
-        client_auth: tls.client_auth,
-        identity: None,
-        policy: policy(tls.min_version, &tls.cipher_suites)?,
-    };
-    ServerTls::load(settings).context("load TLS for metrics").map(Some)
-}
-
-fn policy(min_version: TlsVersion, cipher_suites: &str) -> anyhow::Result<Policy> {
-    let version = match min_version {
-        TlsVersion::V1_2 => "1.2",
-        TlsVersion::V1_3 => "1.3",
-    };
-    Policy::parse(version, cipher_suites).context("read TLS_CIPHER_SUITES")
+    let configured = config.metrics.tls.as_ref().filter(|_| config.metrics.enabled);
+    let load = |tls| ServerTlsConfig::metrics_port(tls).and_then(ServerTls::load);
+    configured.map(load).transpose().context("load TLS for metrics")
 }
 
 fn server_config(config: &Config) -> syncserver::Config {
