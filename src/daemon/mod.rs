@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 
 use self::signals::{Request, Signals};
 use self::source::Source;
-use crate::config::{Config, MetricsClientAuth, TlsVersion};
+use crate::config::{Config, TlsVersion};
 use crate::datastore::init::{InitOptions, initialise};
 use crate::debug::heap;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
@@ -40,7 +40,7 @@ use crate::syncer::pipelines;
 use crate::syncer::processors::Context;
 use crate::syncserver::{self, Server};
 use crate::tasks::TaskRegistry;
-use crate::tls::{ClientAuth, PeerIdentity, Policy, ServerTls, ServerTlsConfig};
+use crate::tls::{PeerIdentity, Policy, ServerTls, ServerTlsConfig};
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -252,12 +252,7 @@ fn load_metrics_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
         key_file: tls.key_file.clone(),
         cert_file: tls.cert_file.clone(),
         ca_file: Some(tls.ca_file.clone()),
-        client_auth: match tls.client_auth {
-            MetricsClientAuth::RequireAndVerifyClientCert => ClientAuth::RequireAndVerifyClientCert,
-            MetricsClientAuth::RequireAnyClientCert => ClientAuth::RequireAnyClientCert,
-            MetricsClientAuth::VerifyClientCertIfGiven => ClientAuth::VerifyClientCertIfGiven,
-            MetricsClientAuth::NoClientCert => ClientAuth::NoClientCert,
-        },
+        client_auth: tls.client_auth,
         identity: None,
         policy: policy(tls.min_version, &tls.cipher_suites)?,
     };

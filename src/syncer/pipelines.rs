@@ -196,6 +196,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
+    use crate::datastore::{Dialect, Object, ObjectId};
+    use crate::model::Key;
+    use crate::syncer::processors::ObjectEvent;
 
     fn kinds_of(flavour: Flavour, ctx: &Context, syncer: SyncerType) -> BTreeSet<Kind> {
         let specs = calico(flavour, ctx);
@@ -244,6 +247,67 @@ mod tests {
             for spec in calico(flavour, &Context::default()) {
                 let kinds: Vec<Kind> = spec.sources.into_iter().flat_map(|source| source.kinds).collect();
                 assert_eq!(kinds.iter().collect::<BTreeSet<_>>().len(), kinds.len());
+            }
+        }
+    }
+
+    /// Objects of many kinds, to be damaged.
+    const BODIES: [&str; 6] = [
+        r#"{"metadata":{"name":"n-k8s-p-eth0","namespace":"ns","labels":{"a":"b"},"annotations":{"projectcalico.org/metadata":"{}","qos.projectcalico.org/dscp":"EF"}},"spec":{"node":"n","ipNetworks":["10.0.0.1/32"],"interfaceName":"cali1","ports":[{"name":"http","protocol":"TCP","port":80}],"mac":"ee:ee:ee:ee:ee:ee"}}"#,
+        r#"{"metadata":{"uid":"30f1c7c2-9f5b-4a38-8a5f-1f2e3d4c5b6a","annotations":{"cni.projectcalico.org/floatingIPs":"[\"1.2.3.4\"]","projectcalico.org/Interfaces":"[{\"addresses\":[\"bad\"]}]"}},"spec":{"nodeName":"n","podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"],"containers":[{"ports":[{"containerPort":80,"name":"x"}]}],"vmiName":"vm"},"status":{"phase":"Running","podIP":"10.0.0.1"}}"#,
+        r#"{"spec":{"cidr":"10.0.0.0/26","node":"n","state":"confirmed","deleted":"false","allocations":[0,null],"unallocated":[1],"attributes":[{"handle_id":"h","secondary":{"a":"b"}}],"nets":["10.0.0.0/8","x"],"ipipMode":"Always"}}"#,
+        r#"{"cidr":"10.0.0.0/26","affinity":"host:n","allocations":[0],"sequenceNumberForAllocation":{"0":1},"state":"confirmed"}"#,
+        r#"{"metadata":{"annotations":{"config.projectcalico.org/Foo":"bar"}},"spec":{"routeTableRanges":[{"min":1,"max":2}],"failsafeInboundHostPorts":[{"protocol":"TCP","port":22,"net":"fd00::/8"}],"iptablesRefreshInterval":"90s","datastoreReady":true,"bpfLogFilters":{"a":"b"}}}"#,
+        r#"{"spec":{"ingress":[{"action":"Allow","protocol":"TCP","source":{"selector":"a == 'b'","nets":["10.0.0.0/8"]},"destination":{"ports":[80,"90:100"]}}],"order":10.5,"labelsToApply":{"a":"b"},"podSelector":{"matchLabels":{"a":"b"}},"priority":5,"tier":"Admin","subject":{"namespaces":{}}}}"#,
+    ];
+    const NAMES: [(&str, &str); 6] = [
+        ("ns", "n-k8s-p-eth0"),
+        ("", "default"),
+        ("", "node.x"),
+        ("", "ipv4/block/10.0.0.0-26"),
+        ("", "n/ipv6/block/fd00::-122"),
+        ("ns", "-"),
+    ];
+
+    proptest::proptest! {
+        #[test]
+        fn no_object_makes_a_processor_panic_or_send_nothing_as_something(
+            body in 0..BODIES.len(),
+            name in 0..NAMES.len(),
+            dialect in 0..4_usize,
+            damage in proptest::collection::vec((0..1000_usize, proptest::num::u8::ANY), 0..4),
+            use_pod_cidr: bool,
+        ) {
+            let mut body = BODIES[body].as_bytes().to_vec();
+            for (at, byte) in damage {
+                let at = at % body.len();
+                body[at] = byte;
+            }
+            let (namespace, name) = NAMES[name];
+            let object = Object {
+                id: ObjectId { namespace: namespace.into(), name: name.into() },
+                revision: "7".into(),
+                dialect: [Dialect::Etcd, Dialect::CrdV1, Dialect::V3, Dialect::Kubernetes][dialect],
+                body: body.into(),
+            };
+            let ctx = Context { use_pod_cidr, ..Context::default() };
+            for source in calico(Flavour::Folder, &ctx).into_iter().flat_map(|spec| spec.sources) {
+                let mut processor = source.processor;
+                let mut out = Vec::new();
+                processor.on_resync();
+                let _ = processor.process(ObjectEvent::Put(&object), &mut out);
+                processor.on_list_end(&mut out);
+                let sent: BTreeSet<Key> =
+                    out.iter().filter(|pair| pair.value.is_some()).map(|pair| pair.key.clone()).collect();
+                for pair in out.drain(..) {
+                    proptest::prop_assert!(pair.value.is_none_or(|value| !value.bytes.is_empty()), "{}", source.name);
+                }
+                processor.process(ObjectEvent::Delete(&object.id, Some(&object)), &mut out).unwrap();
+                let gone: BTreeSet<Key> =
+                    out.iter().filter(|pair| pair.value.is_none()).map(|pair| pair.key.clone()).collect();
+                let left: Vec<&Key> =
+                    sent.difference(&gone).filter(|key| !key.contains("projectcalico-default-allow")).collect();
+                proptest::prop_assert!(left.is_empty(), "{}: {left:?} outlive their object", source.name);
             }
         }
     }

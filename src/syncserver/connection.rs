@@ -352,13 +352,14 @@ fn on_event(
         }
         ClientEvent::Applied(ack) => {
             client.set_applied(ack.applied, ack.errors.len());
-            for error in &ack.errors {
+            if let Some(first) = ack.errors.first() {
                 tracing::warn!(
                     conn = client.id,
                     peer = %client.peer,
-                    key = %error.key,
-                    reason = error.reason,
-                    "agent could not apply a key"
+                    keys = ack.errors.len(),
+                    first = %first.key,
+                    reason = first.reason,
+                    "agent could not apply some keys"
                 );
             }
         }

@@ -190,9 +190,9 @@ impl Feed {
         loop {
             let ready = trail.position().next().is_some();
             if ready {
-                self.metrics.breadcrumb_non_block.inc()
+                self.metrics.breadcrumb_non_block.inc();
             } else {
-                self.metrics.breadcrumb_block.inc()
+                self.metrics.breadcrumb_block.inc();
             }
             tokio::select! {
                 () = stop.cancelled() => break,
@@ -400,7 +400,7 @@ pub(super) enum NoFeed {
 pub(super) struct Feeds {
     config: FeedConfig,
     sources: BTreeMap<SyncerType, Source>,
-    feeds: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
+    by_key: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -412,11 +412,11 @@ impl Feeds {
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Arc<Self> {
-        Arc::new(Self { config, sources, feeds: Mutex::default(), tasks, stop })
+        Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, stop })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
-        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The feed for a client.

@@ -189,6 +189,7 @@ fn shortened(mut text: String) -> String {
 mod tests {
     use super::*;
     use crate::syncproto::messages::DecoderRestart;
+    use crate::syncserver::inbound::ClientEvent;
 
     fn stream(message: &Message) -> BytesMut {
         let mut bytes = BytesMut::from(&gob::client_prefix()[..]);
@@ -240,7 +241,6 @@ mod tests {
         gob::encode(&Message::Ack, &mut bytes);
         gob::encode(&Message::Ack, &mut bytes);
         let mut hello = Handshake::new().on_bytes(&bytes).expect("good").expect("complete");
-        use super::super::inbound::ClientEvent;
         assert_eq!(hello.inbound.next(), Ok(Some(ClientEvent::Ack)));
         assert_eq!(hello.inbound.next(), Ok(Some(ClientEvent::Ack)), "that of the second restart of Calico's server");
         assert!(matches!(hello.inbound.next(), Err(CloseReason::UnexpectedMessage(_))));

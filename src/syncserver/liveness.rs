@@ -183,7 +183,8 @@ mod tests {
     async fn every_clock_strikes_when_it_should_and_not_before() {
         use Event::*;
         // Events with their second; then the second before which all is well, and what strikes then.
-        let cases: &[(bool, &[(u64, Event)], u64, CloseReason)] = &[
+        type Case<'a> = (bool, &'a [(u64, Event)], u64, CloseReason);
+        let cases: &[Case<'_>] = &[
             (true, &[], 60, CloseReason::AckTimeout),
             (true, &[(59, Ack), (59, SnapshotSent)], 119, CloseReason::PongTimeout),
             (false, &[(0, SnapshotSent)], 60, CloseReason::PongTimeout),

@@ -10,7 +10,8 @@
 //!
 //! Invariants:
 //! - the client's state equals its mark's map whenever all that was queued has arrived (and no catch-up is under way);
-//! - a status is queued after the data that it belongs to;
+//! - a status is queued after the data that it belongs to; a new client is told none before it has all that there was when
+//!   its snapshot ended, because a shared snapshot may be older than what the client could know;
 //! - no more than [`FILL_BYTES`] and one message are queued at a time, whatever the client lacks.
 
 use std::collections::VecDeque;
@@ -71,6 +72,8 @@ pub(super) struct Sender {
     patience: Patience,
     phase: Phase,
     mark: Arc<Mark>,
+    /// Until the client gets here it is not told a status: the head when its snapshot ended.
+    joining: Option<Arc<Mark>>,
     wake: watch::Receiver<u64>,
     dry: bool,
     grace_until: Option<Instant>,
@@ -81,7 +84,8 @@ impl Sender {
     /// A sender that has not begun.
     pub(super) fn new(feed: Lease, patience: Patience) -> Self {
         let (mark, wake) = (feed.head(), feed.subscribe());
-        Self { feed, patience, phase: Phase::Idle, mark, wake, dry: false, grace_until: None, grace_noted: false }
+        let (dry, grace_until, grace_noted) = (false, None, false);
+        Self { feed, patience, phase: Phase::Idle, mark, joining: None, wake, dry, grace_until, grace_noted }
     }
 
     pub(super) fn feed(&self) -> &Lease {
@@ -171,7 +175,9 @@ impl Sender {
                 Piece::End => {
                     // Snapshot => Following
                     push(out, snapshot.end());
-                    self.follow(SyncStatus::WaitForDatastore, out);
+                    self.joining = Some(self.feed.head());
+                    self.follow();
+                    self.join(out);
                     Step::Pause
                 }
             }),
@@ -197,22 +203,36 @@ impl Sender {
                     push(out, self.feed.format().updates(range, &[]));
                 }
                 // CatchUp => Following
-                let status = self.mark.status;
+                let told = if self.joining.take().is_some() { SyncStatus::WaitForDatastore } else { self.mark.status };
                 self.mark = target.clone();
-                self.follow(status, out);
+                self.tell_status(told, out);
+                self.follow();
                 Ok(Step::Queued(0))
             }
             Phase::Following => self.advance(now, room, out),
         }
     }
 
-    /// Goes on with the ring from the current mark; `status` is what the client was last told.
-    fn follow(&mut self, status: SyncStatus, out: &mut VecDeque<Bytes>) {
-        if self.mark.status != status {
-            push(out, self.feed.format().status(self.mark.sequence, self.mark.status));
-        }
+    /// Goes on with the ring from the current mark.
+    fn follow(&mut self) {
         self.wake = self.feed.subscribe();
         self.phase = Phase::Following;
+    }
+
+    /// Tells the status of the current mark if it is not `told`, what the client knows.
+    fn tell_status(&self, told: SyncStatus, out: &mut VecDeque<Bytes>) {
+        if self.mark.status != told {
+            push(out, self.feed.format().status(self.mark.sequence, self.mark.status));
+        }
+    }
+
+    /// Tells a new client the status once it has what there was at the end of its snapshot.
+    fn join(&mut self, out: &mut VecDeque<Bytes>) {
+        if self.joining.as_ref().is_some_and(|target| self.mark.sequence >= target.sequence) {
+            self.joining = None;
+            // A status that changed on the way was told with its segment; saying it again does no harm.
+            self.tell_status(SyncStatus::WaitForDatastore, out);
+        }
     }
 
     fn advance(&mut self, now: Instant, room: usize, out: &mut VecDeque<Bytes>) -> Result<Step, CloseReason> {
@@ -227,6 +247,7 @@ impl Sender {
             Taken::UpTo(end) => {
                 self.feed.metrics().client_latency_secs.observe(self.mark.age(&head).as_secs_f64());
                 self.mark = end;
+                self.join(out);
                 Ok(Step::Queued(out.range(queued_before..).map(Bytes::len).sum()))
             }
             Taken::Forgotten(head) => {

@@ -46,6 +46,9 @@ const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// milliseconds; on a server that is overloaded by honest clients they still end before this.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(2);
 
+/// Least interval of anything periodic: a setting of nothing at all must not make a loop spin.
+const TICK: Duration = Duration::from_millis(1);
+
 /// How often the server shows that its loop is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
@@ -111,7 +114,7 @@ impl Server {
             tls,
             handshake_timeout: config.handshake_timeout,
             timeouts: Timeouts {
-                ping_interval: config.ping_interval,
+                ping_interval: config.ping_interval.max(TICK),
                 pong: config.pong_timeout,
                 write: config.write_timeout,
             },
@@ -241,7 +244,7 @@ impl<L: Listener> Bound<L> {
         // The upper half is random so that numbers of different lives of the server do not meet in one log.
         let mut next_id = (seed & 0xffff_ffff_0000_0000) | 1;
         let mut phase = state.phase.subscribe();
-        let mut governor = Governor::new(config.drop_interval, seed);
+        let mut governor = Governor::new(config.drop_interval.max(TICK), seed);
         let mut look_at = Instant::now() + governor.next_look();
         let mut drain: Option<(Drain, Instant)> = None;
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
@@ -249,7 +252,6 @@ impl<L: Listener> Bound<L> {
         loop {
             let now_phase = *phase.borrow_and_update();
             match now_phase {
-                Phase::Running => {}
                 // Running => Draining
                 Phase::Draining if accepting.is_some() => {
                     accepting = None;
@@ -264,7 +266,7 @@ impl<L: Listener> Bound<L> {
                     let first = Instant::now() + spread.next_drop();
                     drain = Some((spread, first));
                 }
-                Phase::Draining => {}
+                Phase::Running | Phase::Draining => {}
                 Phase::Stopped => break,
             }
             let drop_at = drain.as_ref().map(|(_, at)| *at);

@@ -18,7 +18,6 @@ pub mod server;
 use std::io;
 use std::path::PathBuf;
 
-pub use crate::config::MetricsClientAuth as ClientAuth;
 pub use client::{ClientTls, ClientTlsConfig};
 pub use files::{RELOAD_INTERVAL, Reload};
 pub use identity::PeerIdentity;

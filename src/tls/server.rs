@@ -15,8 +15,8 @@ use tokio_rustls::rustls::{
 use tokio_util::sync::CancellationToken;
 
 use super::files::{Reload, Reloading, Source, describe};
-use super::{ClientAuth, Error, PeerIdentity, Policy};
-use crate::config::{MetricsTlsConfig, TlsConfig};
+use super::{Error, PeerIdentity, Policy};
+use crate::config::{MetricsClientAuth as ClientAuth, MetricsTlsConfig, TlsConfig};
 
 fn verifies(auth: ClientAuth) -> bool {
     matches!(auth, ClientAuth::RequireAndVerifyClientCert | ClientAuth::VerifyClientCertIfGiven)

@@ -43,7 +43,7 @@ impl Convert for PassThrough {
 mod tests {
     use super::*;
     use crate::syncer::kinds;
-    use crate::syncer::processors::vectors_tests::{Feed, run};
+    use crate::syncer::processors::vectors_tests::{Feed, assert_ran, run};
 
     fn feeds(context: &Context) -> Vec<Feed> {
         [
@@ -64,7 +64,7 @@ mod tests {
         let owns = |key: &str| key.starts_with("/calico/resources/v3/");
         for (syncer, least) in [("bgp", 5), ("felix", 2), ("node-status", 2)] {
             let ran = run(syncer, feeds, owns);
-            assert!(ran.len() >= least, "{syncer}: only {ran:?}");
+            assert_ran(&ran, least);
         }
     }
 }

@@ -79,6 +79,12 @@ pub(crate) fn folder() -> PathBuf {
     )
 }
 
+/// Fails when fewer cases ran than the shared set has; other sets may lack a kind.
+pub(crate) fn assert_ran(ran: &[String], least: usize) {
+    let shared = std::env::var_os("BULRUSH_VECTORS").is_none() && folder().ends_with("shared/vectors");
+    assert!(!shared || ran.len() >= least, "only {} of {least} cases: {ran:?}", ran.len());
+}
+
 /// All cases of all files.
 pub(crate) fn cases() -> Vec<Case> {
     let folder = folder().join("data-model");

@@ -8,8 +8,10 @@ use tokio::time::{Instant, timeout};
 
 use super::harness::*;
 use crate::model::SyncStatus;
-use crate::syncproto::messages::{ClientHello, Message};
+use crate::syncer::SyncerType;
+use crate::syncproto::messages::{ClientHello, Message, Pong};
 use crate::syncproto::native;
+use crate::syncserver::Wire;
 
 /// Sends bytes on a new connection and waits for the end. Returns how long that took.
 async fn rejected(world: &World, bytes: &[u8]) -> Duration {
@@ -73,8 +75,8 @@ async fn an_empty_syncer_means_felix_and_unknown_compressions_are_ignored() {
         client.send(&hello(change)).await;
         client.until("in sync", |client| client.status == SyncStatus::InSync).await;
         let newest = world.handle.clients().pop().expect("it is there");
-        assert_eq!(newest.wire.map(|wire| wire.name()), Some(wire));
-        assert_eq!(newest.syncer.map(|syncer| syncer.as_str()), Some("felix"));
+        assert_eq!(newest.wire.map(Wire::name), Some(wire));
+        assert_eq!(newest.syncer.map(SyncerType::as_str), Some("felix"));
         assert_eq!((newest.agent.name.as_str(), newest.agent.conn_id), ("node-1", 77));
     }
 }
@@ -84,20 +86,8 @@ async fn a_hello_may_come_byte_by_byte() {
     for speech in [Speech::GobSnappy, Speech::native("zstd")] {
         let mut world = World::new(config());
         world.status(SyncStatus::InSync);
-        let (mut ours, mut theirs) = tokio::io::duplex(1);
-        let mut client = Client::new(world.dial(1).await, speech.clone());
-        std::mem::swap(&mut client.io, &mut ours);
-        let (_, _) = (&mut ours, &mut theirs);
-        // Said into a pipe of our own first, to have the bytes.
-        let said = async {
-            client.hello("felix").await;
-            drop(client);
-        };
-        let mut bytes = Vec::new();
-        let (_, read) = tokio::join!(said, theirs.read_to_end(&mut bytes));
-        read.expect("our own pipe works");
-        let mut client = Client::new(ours, speech);
-        for byte in bytes {
+        let mut client = Client::new(world.dial(1).await, speech);
+        for byte in client.hello_bytes("felix") {
             client.send(&[byte]).await;
         }
         client.until("in sync", |client| client.status == SyncStatus::InSync).await;
@@ -183,6 +173,9 @@ async fn what_has_no_place_after_the_hello_ends_the_connection() {
     let cases = [
         ("unexpected-message", gob_bytes(&second_hello, false)),
         ("unexpected-message", gob_bytes(&Message::Ack, false)),
+        // An envelope without a message.
+        ("unexpected-message", BytesMut::from(&[0x03, 0xff, 0x80, 0x00][..])),
+        // An integer.
         ("bad-message", BytesMut::from(&[0x03, 0x04, 0x00, 0x2a][..])),
         ("bad-message", BytesMut::from(&[0x80; 10][..])),
     ];
@@ -199,8 +192,8 @@ async fn what_has_no_place_after_the_hello_ends_the_connection() {
     // A pong where the ACK was awaited.
     let mut client = Client::new(world.dial(64 << 10).await, Speech::GobSnappy);
     client.hello("felix").await;
-    client.say(&Message::Pong(Default::default())).await;
+    client.say(&Message::Pong(Pong::default())).await;
     let mut rest = Vec::new();
     let _end = timeout(PATIENCE, client.io.read_to_end(&mut rest)).await.expect("closed");
-    eventually("counted", || world.closed("unexpected-message") == 3).await;
+    eventually("counted", || world.closed("unexpected-message") == 4).await;
 }

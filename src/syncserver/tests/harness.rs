@@ -268,7 +268,13 @@ impl<S: Stream> Client<S> {
     }
 
     pub(super) async fn hello(&mut self, syncer: &str) {
-        let bytes = match &self.speech {
+        let bytes = self.hello_bytes(syncer);
+        self.send(&bytes).await;
+    }
+
+    /// The first bytes of a client.
+    pub(super) fn hello_bytes(&self, syncer: &str) -> BytesMut {
+        match &self.speech {
             Speech::Native { compression, prefixes } => {
                 let mut bytes = BytesMut::from(&native::MAGIC[..]);
                 let hello = native::ClientHello {
@@ -286,8 +292,7 @@ impl<S: Stream> Client<S> {
                 bytes
             }
             speech => gob_bytes(&Message::ClientHello(gob_hello(speech, syncer)), true),
-        };
-        self.send(&bytes).await;
+        }
     }
 
     /// The next thing that the server says, pings answered and the map kept. `None`: the connection is closed.
@@ -360,18 +365,16 @@ impl<S: Stream> Client<S> {
                 self.say(&Message::Ack).await;
                 self.streaming = true;
             }
-            Heard::Ping(ping) if self.pongs => match ping {
-                Some(ping) => {
-                    let pong = Pong { ping_timestamp: ping.timestamp.clone(), ..Pong::default() };
-                    self.say(&Message::Pong(pong)).await;
-                }
-                None => {
-                    let mut bytes = BytesMut::new();
-                    let ping_at = std::time::SystemTime::UNIX_EPOCH;
-                    native::encode_client(&native::ClientFrame::Pong { ping_at }, &mut bytes);
-                    self.send(&bytes).await;
-                }
-            },
+            Heard::Ping(Some(ping)) if self.pongs => {
+                let pong = Pong { ping_timestamp: ping.timestamp.clone(), ..Pong::default() };
+                self.say(&Message::Pong(pong)).await;
+            }
+            Heard::Ping(None) if self.pongs => {
+                let mut frame = BytesMut::new();
+                let ping_at = std::time::SystemTime::UNIX_EPOCH;
+                native::encode_client(&native::ClientFrame::Pong { ping_at }, &mut frame);
+                self.send(&frame).await;
+            }
             Heard::Updates(changes) => {
                 self.updates += changes.len();
                 for change in changes {

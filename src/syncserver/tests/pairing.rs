@@ -136,7 +136,7 @@ async fn play(acts: Vec<Act>, seed: u64) {
 /// A client that is told in-sync must hold exactly what there was at some moment of being in sync: no less, no more.
 fn check_status(client: &Client, heard: Option<&Heard>, model: &Model) {
     if let Some(Heard::Status(SyncStatus::InSync)) = heard {
-        let known = model.in_sync.iter().any(|content| *content == client.map);
+        let known = model.in_sync.contains(&client.map);
         assert!(known, "told in-sync with what was never in sync: {:?}", client.map.keys());
     }
     if let Some(Heard::Updates(changes)) = heard {

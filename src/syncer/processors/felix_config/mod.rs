@@ -180,13 +180,12 @@ fn whole_key(id: &ObjectId) -> Key {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, run};
+    use super::super::vectors_tests::{Feed, assert_ran, run};
     use super::*;
     use crate::syncer::kinds;
 
     #[test]
     fn configuration_matches_the_vectors() {
-        // The configuration chosen by selector is blanked by rules for whole objects, which are tested where they are.
         let ran = run(
             "felix",
             |ctx| {
@@ -195,13 +194,9 @@ mod tests {
                     Feed::new([kinds::CLUSTER_INFORMATION], cluster_information(ctx)),
                 ]
             },
-            |key| {
-                key.contains("/config/")
-                    || key.contains("/felixconfigurations/") && !key.ends_with("/gpu-nodes")
-                    || key == READY_KEY
-            },
+            |key| key.contains("/config/") || key.contains("/felixconfigurations/") || key == READY_KEY,
         );
-        assert!(ran.len() >= 8, "{ran:?}");
+        assert_ran(&ran, 8);
     }
 
     #[test]

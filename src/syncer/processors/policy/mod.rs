@@ -51,9 +51,11 @@ fn converted(policy: Policy, left_out: &[String]) -> Converted {
 
 #[cfg(test)]
 mod tests {
+    use super::super::ObjectEvent;
     use super::*;
+    use crate::datastore::{Dialect, Object, ObjectId};
     use crate::syncer::kinds;
-    use crate::syncer::processors::vectors_tests::{Feed, run};
+    use crate::syncer::processors::vectors_tests::{Feed, assert_ran, run};
 
     #[test]
     fn vectors_of_policies() {
@@ -77,6 +79,86 @@ mod tests {
                 && !key.ends_with("/metadata")
         };
         let ran = run("felix", feeds, owns);
-        assert!(ran.len() >= 33, "only {}: {ran:?}", ran.len());
+        assert_ran(&ran, 33);
+    }
+
+    fn convert(mut processor: Box<dyn Processor>, dialect: Dialect, body: &str) -> (Option<String>, Option<String>) {
+        let object = Object {
+            id: ObjectId { namespace: "ns".into(), name: "p".into() },
+            revision: "7".into(),
+            dialect,
+            body: body.to_owned().into(),
+        };
+        let mut pairs = Vec::new();
+        let error = processor.process(ObjectEvent::Put(&object), &mut pairs).err().map(|error| error.reason);
+        let [pair] = pairs.as_slice() else { panic!("one pair, not {pairs:?}") };
+        let text = |value: &Value| String::from_utf8(value.bytes.to_vec()).unwrap();
+        (pair.value.as_ref().map(text), error)
+    }
+
+    #[test]
+    fn what_cannot_be_read_blanks_its_key() {
+        let context = Context::default();
+        for (dialect, body, part) in [
+            (Dialect::Etcd, "[]", "invalid type"),
+            (Dialect::Etcd, r#"{"spec":{"order":"high"}}"#, "invalid type"),
+            (Dialect::Etcd, r#"{"spec":{"ingress":[{"source":{"ports":["9:1"]}}]}}"#, "9:1"),
+            (Dialect::V3, r#"{"metadata":{"labels":{"a":1}}}"#, "metadata: labels[\"a\"]"),
+            (Dialect::CrdV1, r#"{"metadata":{"uid":"none"}}"#, "not a UUID"),
+            (
+                Dialect::CrdV1,
+                r#"{"metadata":{"annotations":{"projectcalico.org/metadata":"{bad"}}}"#,
+                "metadata.annotations",
+            ),
+        ] {
+            let (value, error) = convert(calico(&kinds::NETWORK_POLICY, &context), dialect, body);
+            assert_eq!(value, None, "{body}");
+            assert!(error.as_ref().is_some_and(|error| error.contains(part)), "{body}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_of_kubernetes_that_cannot_be_converted_never_widens_the_policy() {
+        let context = Context::default();
+        let body = r#"{"spec":{"podSelector":{},"ingress":[
+            {"from":[{"ipBlock":{"cidr":"10.0.0.0/33"}}]},
+            {"ports":[{"port":90,"endPort":80}]},
+            {"from":[{"ipBlock":{"cidr":"10.1.2.3/8","except":["10.1.2.3/16"]}}],"ports":[{"protocol":"UDP"}]}]}}"#;
+        let (value, error) = convert(kubernetes(&context), Dialect::Kubernetes, body);
+        let value = value.unwrap();
+        assert!(
+            value.contains(concat!(
+                r#""inbound_rules":[{"action":"allow","protocol":"udp","src_nets":["10.0.0.0/8"],"#,
+                r#""!src_nets":["10.1.0.0/16"]}],"#
+            )),
+            "{value}"
+        );
+        let error = error.unwrap();
+        assert!(error.contains("spec.ingress[0]") && error.contains("spec.ingress[1]"), "{error}");
+
+        let body = r#"{"spec":{"tier":"Admin","subject":{"pods":{}},"egress":[
+            {"action":"Deny","to":[]},
+            {"action":"Accept","to":[{"namespaces":{}}],"protocols":[{"tcp":{"destinationPort":{"number":0}}}]},
+            {"action":"Pass","to":[{"namespaces":{}}],"protocols":[{"tcp":{}},{"tcp":{"destinationPort":{"number":1}}}]}]}}"#;
+        let (value, error) = convert(cluster(&context), Dialect::Kubernetes, body);
+        let value = value.unwrap();
+        assert!(
+            value.contains(concat!(
+                r#""outbound_rules":[{"action":"deny"},{"action":"next-tier","protocol":"tcp","#,
+                r#""dst_selector":"has(projectcalico.org/namespace)","orig_dst_namespace_selector":"all()"}],"#
+            )),
+            "{value}"
+        );
+        assert!(error.is_some_and(|error| error.contains("denies everything") && error.contains("left out")));
+    }
+
+    #[test]
+    fn a_policy_that_is_staged_for_deletion_is_not_sent() {
+        let context = Context::default();
+        let body = r#"{"spec":{"stagedAction":"Delete","selector":"all()"}}"#;
+        for kind in [kinds::STAGED_NETWORK_POLICY, kinds::STAGED_KUBERNETES_NETWORK_POLICY] {
+            assert_eq!(convert(calico(&kind, &context), Dialect::V3, body), (None, None));
+        }
+        assert!(convert(calico(&kinds::NETWORK_POLICY, &context), Dialect::V3, body).0.is_some());
     }
 }
