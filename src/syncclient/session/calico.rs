@@ -65,11 +65,13 @@ impl CalicoSession {
     /// The next message of the present stream, decompressed as needed.
     fn next_message(&mut self) -> Result<Option<Envelope>, Error> {
         loop {
-            if let Some(envelope) = self.decoder.next().map_err(protocol)? {
+            if let Some(envelope) = self.decoder.next().map_err(|error| protocol(error.to_string()))? {
                 return Ok(Some(envelope));
             }
             let Some(snappy) = &mut self.snappy else { return Ok(None) };
-            let Some(chunk) = snappy.next_chunk().map_err(protocol)? else { return Ok(None) };
+            let Some(chunk) = snappy.next_chunk().map_err(|error| protocol(error.to_string()))? else {
+                return Ok(None);
+            };
             self.decoder.push(&chunk);
         }
     }
@@ -90,8 +92,8 @@ impl CalicoSession {
             (_, Some(Message::ServerHello(_))) => return Err(protocol("server sent a second hello")),
             (_, Some(Message::DecoderRestart(restart))) => self.on_restart(&restart, out)?,
             (_, Some(Message::Ping(ping))) => {
-                let pong = Pong { ping_timestamp: ping.timestamp, pong_timestamp: GobTime::default() };
-                gob::encode(&Message::Pong(pong), out);
+                let answer = Pong { ping_timestamp: ping.timestamp, pong_timestamp: GobTime::default() };
+                gob::encode(&Message::Pong(answer), out);
                 self.ready.push_back(Incoming::ALIVE);
             }
             (_, Some(Message::SyncStatus(number))) => {
@@ -220,8 +222,8 @@ fn to_update(wire: SerializedUpdate) -> Option<Update> {
     })
 }
 
-fn protocol(reason: impl ToString) -> Error {
-    Error::Protocol { reason: reason.to_string() }
+fn protocol(reason: impl Into<String>) -> Error {
+    Error::Protocol { reason: reason.into() }
 }
 
 fn name(message: Option<&Message>) -> &'static str {

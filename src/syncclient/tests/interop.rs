@@ -230,6 +230,7 @@ impl Consumer {
 
 /// Many changes, cut connections, a second server that takes over, a consumer at its own pace: in the end it holds what the
 /// last server holds.
+#[expect(clippy::print_stdout, reason = "the seed of a run that fails")]
 #[tokio::test(start_paused = true)]
 async fn under_churn_and_cuts_the_consumer_ends_with_the_map() {
     const STEPS: usize = 300;

@@ -15,7 +15,8 @@ use crate::model::{AsOf, Key, SyncStatus, Update, UpdateType, Value};
 use crate::syncproto::format::{SeqRange, WireFormat};
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let digit = |nibble: u8| char::from_digit(u32::from(nibble), 16).expect("four bits");
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 fn update(key: &str, value: Option<&str>, update_type: UpdateType) -> Update {
