@@ -62,7 +62,19 @@ fn run_command(command: Command) -> anyhow::Result<u8> {
         }
         Command::Dump(args) => client_runtime()?.block_on(dump::run(&args, terminal_width(), &mut out, &mut err))?,
         Command::Watch(args) => {
-            let watching = watch::run(&args, terminal_width(), CancellationToken::new(), &mut out, &mut err);
+            let watching = async {
+                let cancel = CancellationToken::new();
+                let interrupted = cancel.clone();
+                // Ctrl-C says goodbye to the server instead of just going away.
+                let interrupt = tokio::spawn(async move {
+                    if tokio::signal::ctrl_c().await.is_ok() {
+                        interrupted.cancel();
+                    }
+                });
+                let code = watch::run(&args, terminal_width(), cancel, &mut out, &mut err).await;
+                interrupt.abort();
+                code
+            };
             client_runtime()?.block_on(watching)?
         }
     };

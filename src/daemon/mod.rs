@@ -39,7 +39,7 @@ use crate::syncer::kind_watch::KindHub;
 use crate::syncer::pipelines;
 use crate::syncer::processors::Context;
 use crate::syncserver::{self, Server};
-use crate::tasks::TaskRegistry;
+use crate::tasks::{TaskInfo, TaskRegistry};
 use crate::tls::{ServerTls, ServerTlsConfig};
 
 /// Version of this build.
@@ -208,9 +208,9 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     tasks.stopping();
     stop.cancel();
     if tokio::time::timeout(STOP_LIMIT, tasks.all_ended()).await.is_err() {
-        let busy: Vec<String> =
-            tasks.dump().into_iter().filter(|task| task.state != "idle").map(|task| task.name).collect();
-        warn!(?busy, "some tasks did not stop in time");
+        let alive = |task: &TaskInfo| task.state == "idle" || task.state == "running";
+        let left: Vec<String> = tasks.dump().into_iter().filter(alive).map(|task| task.name).collect();
+        warn!(?left, "some tasks did not stop in time");
     }
     endpoints.stop();
     info!("ended");
