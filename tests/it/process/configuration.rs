@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::ensure;
 use tempfile::TempDir;
 
-use super::{bulrush, finish, text_of};
+use super::{Served, bulrush, finish, text_of};
+use crate::daemon::{eventually, http_get};
 
 /// Exit status of wrong usage or configuration.
 const USAGE: i32 = 64;
@@ -162,24 +163,23 @@ fn certificate_files_that_cannot_be_used_are_named() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_port_that_is_taken_is_named() -> anyhow::Result<()> {
+fn a_port_for_agents_that_is_taken_is_named() -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     let taken = TcpListener::bind(("127.0.0.1", 0))?;
     let (address, port) = (taken.local_addr()?.to_string(), taken.local_addr()?.port().to_string());
-    let data = [("DatastoreType", "file"), ("DatastorePath", text_of(folder.path()))];
-    let free = crate::daemon::free_port().to_string();
-    for options in [
-        &[("ServerPort", &*port)][..],
-        &[("ServerPort", &free), ("HealthEnabled", "true"), ("HealthHost", "127.0.0.1"), ("HealthPort", &port)],
-        &[
-            ("ServerPort", &free),
-            ("PrometheusMetricsEnabled", "true"),
-            ("PrometheusMetricsHost", "127.0.0.1"),
-            ("PrometheusMetricsPort", &port),
-        ],
-    ] {
-        let said = fails(&[&data[..], options].concat(), FAILURE)?;
-        expect_line(&said, &[&address, "in use"])?;
-    }
+    let data = [("DatastoreType", "file"), ("DatastorePath", text_of(folder.path())), ("ServerPort", &port)];
+    expect_line(&fails(&data, FAILURE)?, &["bulrush:", &address, "in use"])
+}
+
+#[test]
+fn an_endpoint_port_that_is_taken_is_named_and_waited_for() -> anyhow::Result<()> {
+    let served = Served::new()?;
+    let taken = TcpListener::bind(("127.0.0.1", 0))?;
+    let address = taken.local_addr()?;
+    let port = address.port().to_string();
+    let daemon = served.daemon(&[("PrometheusMetricsPort", &port)])?;
+    expect_line(&daemon.log(), &["cannot listen", "http-metrics", &port, "in use"])?;
+    drop(taken);
+    eventually("the metrics are served", || http_get(address, "/metrics").ok().filter(|(code, _)| *code == 200))?;
     Ok(())
 }

@@ -43,9 +43,14 @@ async fn a_datastore_that_comes_late_is_waited_for() -> anyhow::Result<()> {
     etcd.kill();
     let daemon = daemon_for(&etcd, scratch.path(), &[])?;
     let watcher = Watcher::spawn(&daemon, &[])?;
-    watcher.wait_for("wait-for-ready")?;
+    watcher.wait_for("== connected")?;
+    let page: Value = serde_json::from_str(&http_get(daemon.health, "/status")?.1)?;
+    for syncer in page["syncers"].as_array().into_iter().flatten() {
+        ensure!(syncer["status"] == "wait-for-ready", "{syncer}");
+    }
     ensure!(code(&daemon, "/liveness")? == 200, "{}", daemon.log());
     ensure!(code(&daemon, "/readiness")? == 503, "{}", daemon.log());
+    ensure!(!watcher.said().contains("in-sync"), "{}", watcher.said());
 
     etcd.run().await;
     daemon.wait_ready()?;

@@ -107,9 +107,9 @@ fn the_status_lists_the_client_with_its_lag() -> anyhow::Result<()> {
     let served = Served::new()?;
     let daemon = served.daemon(&[])?;
     let _watcher = Watcher::start(&daemon, &["--syncer", "tunnel-ip-allocation"])?;
-    let client = eventually("the client streams", || {
+    let client = eventually("the client follows", || {
         let client = status(&daemon).ok()?["clients"][0].clone();
-        (client["state"] == "streaming").then_some(client)
+        (client["state"] == "following").then_some(client)
     })?;
     ensure!(client["agent"] == "bulrush-cli" && client["syncer"] == "tunnel-ip-allocation", "{client}");
     ensure!(client["lag_secs"].is_number() && client["lag_updates"].is_number(), "{client}");
@@ -121,7 +121,7 @@ fn the_status_lists_the_client_with_its_lag() -> anyhow::Result<()> {
 
     let health = daemon.health.to_string();
     let table = finish(bulrush().args(["status", "--address", &health]))?.expect_code(0)?.out;
-    for part in ["in-sync", "bulrush-cli", "tunnel-ip-allocation", "streaming", "LAG"] {
+    for part in ["in-sync", "bulrush-cli", "tunnel-ip-allocation", "following", "LAG"] {
         ensure!(table.contains(part), "{part} is missing in:\n{table}");
     }
     let json = finish(bulrush().args(["status", "-o", "json", "--address", &health]))?.expect_code(0)?.out;

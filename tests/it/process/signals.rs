@@ -127,3 +127,20 @@ fn a_heap_profile_without_sampling_is_explained_and_harmless() -> anyhow::Result
     ensure!(http_get(daemon.health, "/readiness")?.0 == 200, "it goes on");
     Ok(())
 }
+
+#[test]
+fn a_client_finds_the_daemon_again_after_a_restart() -> anyhow::Result<()> {
+    let served = Served::new()?;
+    let mut daemon = served.daemon(&[])?;
+    let watcher = Watcher::start(&daemon, &[])?;
+    let sync = daemon.sync;
+    daemon.signal("TERM")?;
+    ensure!(daemon.wait()?.code() == Some(0), "{}", daemon.log());
+    served.write("second.yaml", &pool("second", "10.2.0.0/16"))?;
+    served.remove("pool.yaml")?;
+    let options = [("DatastoreType", "file"), ("DatastorePath", text_of(served.data.path()))];
+    let _restarted = Daemon::start_at(served.scratch.path(), &options, sync)?;
+    watcher.wait_for("+ /calico/v1/ipam/v4/pool/10.2.0.0-16")?;
+    watcher.wait_for("- /calico/v1/ipam/v4/pool/10.1.0.0-16")?;
+    Ok(())
+}
