@@ -103,7 +103,7 @@ pub struct Client {
     pub syncer: String,
     /// How it is served, for example `gob-snappy`.
     pub format: String,
-    /// `handshake`, `snapshot` or `streaming`.
+    /// `handshake`, `awaiting-ack`, `snapshot`, `following`, `catch-up` or `closing`.
     pub state: String,
     /// The crumb that it has reached.
     pub sequence: u64,

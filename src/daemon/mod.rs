@@ -15,7 +15,7 @@ mod status;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use prometheus::Registry;
@@ -32,7 +32,7 @@ use crate::debug::heap;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
 use crate::http::{self, Endpoints, Services};
 use crate::logging::LogHandle;
-use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::metrics::{ServerMetrics, SyncerMetrics, register_process_metrics};
 use crate::pipeline::SyncerPipeline;
 use crate::snapcache::Reader;
 use crate::syncer::kind_watch::KindHub;
@@ -82,6 +82,9 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let health = HealthAggregator::new();
     let stop = CancellationToken::new();
 
+    if config.metrics.process {
+        register_process_metrics(&early.registry).context("register the metrics of the process")?;
+    }
     let source = Source::open(&config.datastore)?;
     let sync_tls = load_sync_tls(&config)?;
     let metrics_tls = load_metrics_tls(&config)?;
@@ -145,7 +148,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         server: server.clone(),
         phase: phase_now,
     };
-    let metrics_source = metrics_tls.map(|tls| -> http::TlsSource { Arc::new(move || tls.acceptor()) });
+    let metrics_source = metrics_tls.clone().map(|tls| -> http::TlsSource { Arc::new(move || tls.acceptor()) });
     let services = Services {
         health: health.clone(),
         registry: early.registry.clone(),
@@ -198,7 +201,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
                     if let Some(reload) = &reload {
                         reload();
                     }
-                    for tls in [&sync_tls].into_iter().flatten() {
+                    for tls in [&sync_tls, &metrics_tls].into_iter().flatten() {
                         reload_certificates(tls.clone());
                     }
                 }
@@ -221,8 +224,9 @@ fn write_heap_profile(path: Option<std::path::PathBuf>) {
     let Some(path) = path else { return };
     // Detached on purpose: a profile that takes long must not hold up anything, and it logs its own failure.
     drop(tokio::spawn(async move {
-        if let Err(error) = heap::write_on_signal(path.clone()).await {
-            error!(path = %path.display(), %error, "write the heap profile");
+        match heap::write(&path, SystemTime::now()).await {
+            Ok(path) => info!(path = %path.display(), "wrote a heap profile"),
+            Err(error) => error!(%error, "no heap profile"),
         }
     }));
 }

@@ -7,8 +7,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use tokio::signal::unix::{SignalKind, signal};
-
 use crate::logging::timestamp;
 
 /// What stands for the time in the path of a profile.
@@ -67,27 +65,14 @@ pub async fn profile() -> Result<Vec<u8>, Error> {
     Err(Error::NotBuilt)
 }
 
-/// Takes a profile on every SIGUSR1 and writes it to a file. Runs for as long as the process; to be spawned.
-///
-/// A profile that cannot be taken or written is logged; the process goes on.
+/// Takes a profile and writes it to `path`, in which `<timestamp>` becomes `now`. Returns where it is.
 ///
 /// # Errors
-/// When the signal cannot be listened for.
+/// When there is no profile, or the file cannot be written.
 ///
 /// # Cancel safety
-/// May be dropped at any time.
-pub async fn write_on_signal(path: PathBuf) -> io::Result<()> {
-    let mut signals = signal(SignalKind::user_defined1())?;
-    while signals.recv().await.is_some() {
-        match write(&path, SystemTime::now()).await {
-            Ok(path) => tracing::info!(path = %path.display(), "wrote a heap profile"),
-            Err(error) => tracing::error!(%error, "no heap profile"),
-        }
-    }
-    Ok(())
-}
-
-async fn write(path: &Path, now: SystemTime) -> Result<PathBuf, Error> {
+/// May be dropped at any time; the file may then be missing or incomplete.
+pub async fn write(path: &Path, now: SystemTime) -> Result<PathBuf, Error> {
     let path = with_time(path, now);
     let profile = profile().await?;
     match tokio::fs::write(&path, profile).await {

@@ -11,3 +11,4 @@ mod folder;
 mod daemon;
 
 mod agents;
+mod process;

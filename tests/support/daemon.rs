@@ -52,12 +52,29 @@ impl Daemon {
     /// Starts the daemon with `TYPHA_` options, on free ports of loopback, and waits until its health endpoint answers.
     /// `folder` receives its log.
     pub(crate) fn start(folder: &Path, options: &[(&str, &str)]) -> anyhow::Result<Self> {
-        let address = || SocketAddr::from(([127, 0, 0, 1], free_port()));
-        Self::start_at(folder, options, address())
+        Self::start_in(folder, options, &[])
+    }
+
+    /// The same with further variables in its environment.
+    pub(crate) fn start_in(
+        folder: &Path,
+        options: &[(&str, &str)],
+        environment: &[(&str, &str)],
+    ) -> anyhow::Result<Self> {
+        Self::launch(folder, options, environment, SocketAddr::from(([127, 0, 0, 1], free_port())))
     }
 
     /// The same at a given address for agents, as after a restart.
     pub(crate) fn start_at(folder: &Path, options: &[(&str, &str)], sync: SocketAddr) -> anyhow::Result<Self> {
+        Self::launch(folder, options, &[], sync)
+    }
+
+    fn launch(
+        folder: &Path,
+        options: &[(&str, &str)],
+        environment: &[(&str, &str)],
+        sync: SocketAddr,
+    ) -> anyhow::Result<Self> {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
         let (health, metrics) = (loopback(free_port()), loopback(free_port()));
         let log = folder.join(format!("bulrush-{}.log", sync.port()));
@@ -83,6 +100,7 @@ impl Daemon {
         {
             command.env(format!("TYPHA_{}", name.to_uppercase()), value);
         }
+        command.envs(environment.iter().copied());
         let child =
             command.stdin(Stdio::null()).stdout(file.try_clone()?).stderr(file).spawn().context("start the daemon")?;
         let mut daemon = Self { child, log, sync, health, metrics };
