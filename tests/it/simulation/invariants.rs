@@ -13,6 +13,9 @@ use super::script;
 /// How far a feed may lag behind its cache: the server's pace of at most 30 ms, and two ticks of the simulation.
 const FEED_LAG: Duration = Duration::from_millis(50);
 
+/// Differences that a failure names: the log has the rest.
+const MAX_DIFFERENCES: usize = 5;
+
 fn wanted<'a>(map: &'a Map, prefixes: &'a [String]) -> impl Iterator<Item = (&'a Key, &'a [u8])> {
     map.iter()
         .filter(|(key, _)| prefixes.is_empty() || prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
@@ -25,7 +28,9 @@ fn equal(state: &State, map: &Map, prefixes: &[String]) -> bool {
 
 /// The keys in which a state and a map differ, for people.
 fn differences(state: &State, map: &Map, prefixes: &[String]) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).chars().take(120).collect::<String>();
+    let text = |bytes: &[u8]| {
+        script::version(bytes).map_or_else(|| String::from_utf8_lossy(bytes).into_owned(), |version| format!("v{version}"))
+    };
     let mut words = Vec::new();
     for (key, value) in wanted(map, prefixes) {
         match state.get(key) {
@@ -36,6 +41,11 @@ fn differences(state: &State, map: &Map, prefixes: &[String]) -> String {
     }
     let there: std::collections::BTreeSet<&Key> = wanted(map, prefixes).map(|(key, _)| key).collect();
     words.extend(state.keys().filter(|key| !there.contains(key)).map(|key| format!("{key} should not be there")));
+    let more = words.len().saturating_sub(MAX_DIFFERENCES);
+    words.truncate(MAX_DIFFERENCES);
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
     words.join("; ")
 }
 

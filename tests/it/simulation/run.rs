@@ -121,9 +121,9 @@ fn roles(rng: &mut SmallRng) -> Vec<Role> {
         role("lib-calico-snappy", Felix, &[], 50, calico(true)),
         role("lib-calico-bgp", Bgp, &[], 50, calico(false)),
         role("raw-native", Felix, &[], 100, Speaks::Raw(Raw::Native(Compression::Zstd))),
-        role("raw-native-sets", Felix, &sets, 200, Speaks::Raw(Raw::Native(Compression::None))),
-        role("raw-gob-snappy", Felix, &[], 300, Speaks::Raw(Raw::Gob(true))),
-        role("raw-gob", Felix, &[], 300, Speaks::Raw(Raw::Gob(false))),
+        role("raw-native-sets", Felix, &sets, 100, Speaks::Raw(Raw::Native(Compression::None))),
+        role("raw-gob-snappy", Felix, &[], 150, Speaks::Raw(Raw::Gob(true))),
+        role("raw-gob", Felix, &[], 150, Speaks::Raw(Raw::Gob(false))),
     ]
 }
 
