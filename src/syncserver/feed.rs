@@ -156,10 +156,14 @@ impl Feed {
         (taken, state.ring.head().clone())
     }
 
-    /// A snapshot for a new client: an existing one unless it has been outdated for too long.
+    /// A snapshot for a new client: an existing one unless it has been outdated for too long, or the status has changed
+    /// since. On its way to the present, the client would be told of that change as if it were news: an in-sync of the
+    /// past, and what came after it would seem gone to a client that held it before.
     pub(super) fn snapshot(&self, now: Instant) -> Arc<Snapshot> {
         let mut state = self.lock();
+        let head = state.ring.head().clone();
         if let Some(shared) = &mut state.snapshot
+            && shared.snapshot.mark().has_status_of(&head)
             && fresh(&shared.snapshot, now, self.config.snapshot_max_age)
         {
             shared.asked_at = now;
@@ -170,7 +174,6 @@ impl Feed {
             before_last.give_up();
         }
         let entries = self.key.wire.snapshot_entries(self.config.max_message_size);
-        let head = state.ring.head().clone();
         let snapshot = Snapshot::new(head, self.format.clone(), self.key.filter.clone(), entries, now);
         let last = state.snapshot.replace(Shared { snapshot: snapshot.clone(), asked_at: now });
         state.previous = last.as_ref().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));

@@ -39,12 +39,14 @@ pub(super) struct Mark {
     next: u64,
     /// Updates that the feed has encoded up to here.
     updates: u64,
+    /// How often the status changed up to here.
+    status_changes: u64,
     /// When the first crumb after this place was published.
     outdated_at: OnceLock<Instant>,
 }
 
 impl Mark {
-    fn new(crumb: &Breadcrumb, next: u64, updates: u64) -> Arc<Self> {
+    fn new(crumb: &Breadcrumb, next: u64, updates: u64, status_changes: u64) -> Arc<Self> {
         Arc::new(Self {
             sequence: crumb.sequence,
             map: crumb.map.clone(),
@@ -53,6 +55,7 @@ impl Mark {
             as_of: crumb.as_of.clone(),
             next,
             updates,
+            status_changes,
             outdated_at: OnceLock::new(),
         })
     }
@@ -65,6 +68,11 @@ impl Mark {
     /// How much older the first change after this place is than the newest change. Zero when there is none, or one.
     pub(super) fn age(&self, head: &Mark) -> Duration {
         self.outdated_at().map_or(Duration::ZERO, |first| head.at.saturating_duration_since(first))
+    }
+
+    /// Whether no status was told between this place and a later one.
+    pub(super) fn has_status_of(&self, later: &Mark) -> bool {
+        self.status_changes == later.status_changes
     }
 
     /// Updates between this place and a later one.
@@ -113,7 +121,7 @@ pub(super) struct Ring {
 impl Ring {
     /// An empty ring that stands at a crumb.
     pub(super) fn new(start: &Breadcrumb, limits: Limits) -> Self {
-        let head = Mark::new(start, 0, 0);
+        let head = Mark::new(start, 0, 0, 0);
         Self { segments: VecDeque::new(), first: 0, head, bytes: 0, updates: 0, limits }
     }
 
@@ -129,7 +137,9 @@ impl Ring {
 
     /// Appends the bytes of all crumbs after the newest place up to `last`; the oldest of them was published at `first_at`.
     pub(super) fn push(&mut self, bytes: Bytes, updates: usize, first_at: Instant, last: &Breadcrumb) {
-        let end = Mark::new(last, self.head.next + 1, self.head.updates + updates as u64);
+        let head = &self.head;
+        let status_changes = head.status_changes + u64::from(head.status != last.status);
+        let end = Mark::new(last, head.next + 1, head.updates + updates as u64, status_changes);
         let _only_once = self.head.outdated_at.set(first_at);
         self.bytes += bytes.len();
         self.updates += updates;

@@ -6,6 +6,7 @@ mod real_etcd;
 
 mod etcd;
 mod folder;
+mod simulation;
 
 #[path = "../support/daemon.rs"]
 mod daemon;

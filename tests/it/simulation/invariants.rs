@@ -1,0 +1,193 @@
+//! What must hold at every event of every agent, as functions over the [`Book`]. Each says in words how it is broken.
+
+use std::time::Duration;
+
+use bulrush::datastore::memory::MemoryStore;
+use bulrush::model::{Key, SyncStatus, Update, UpdateType};
+use bulrush::snapcache::Map;
+use bulrush::syncer::SyncerType;
+
+use super::ledger::{Agent, Book, State};
+use super::script;
+
+/// How far a feed may lag behind its cache: the server's pace of at most 30 ms, and two ticks of the simulation.
+const FEED_LAG: Duration = Duration::from_millis(50);
+
+/// Differences that a failure names: the log has the rest.
+const MAX_DIFFERENCES: usize = 5;
+
+fn wanted<'a>(map: &'a Map, prefixes: &'a [String]) -> impl Iterator<Item = (&'a Key, &'a [u8])> {
+    map.iter()
+        .filter(|(key, _)| prefixes.is_empty() || prefixes.iter().any(|prefix| key.starts_with(prefix.as_str())))
+        .map(|(key, update)| (key, update.value.as_ref().map_or(&[][..], |value| &value.bytes[..])))
+}
+
+fn equal(state: &State, map: &Map, prefixes: &[String]) -> bool {
+    state.iter().map(|(key, value)| (key, &value[..])).eq(wanted(map, prefixes))
+}
+
+/// The keys in which a state and a map differ, for people.
+fn differences(state: &State, map: &Map, prefixes: &[String]) -> String {
+    let text = |bytes: &[u8]| {
+        script::version(bytes).map_or_else(|| String::from_utf8_lossy(bytes).into_owned(), |version| format!("v{version}"))
+    };
+    let mut words = Vec::new();
+    for (key, value) in wanted(map, prefixes) {
+        match state.get(key) {
+            None => words.push(format!("{key} is missing")),
+            Some(held) if held[..] != *value => words.push(format!("{key} is {} instead of {}", text(held), text(value))),
+            Some(_) => {}
+        }
+    }
+    let there: std::collections::BTreeSet<&Key> = wanted(map, prefixes).map(|(key, _)| key).collect();
+    words.extend(state.keys().filter(|key| !there.contains(key)).map(|key| format!("{key} should not be there")));
+    let more = words.len().saturating_sub(MAX_DIFFERENCES);
+    words.truncate(MAX_DIFFERENCES);
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
+    words.join("; ")
+}
+
+/// (1) In the end an agent holds what the newest map has, and that is what the datastore has.
+pub(super) fn invariant_final_state(book: &Book, agent: &Agent, store: &MemoryStore) -> Result<(), String> {
+    if agent.status != SyncStatus::InSync {
+        return Err(format!("the status in the end is {}", agent.status));
+    }
+    let note = book.newest(agent.syncer).ok_or("the server has no cache in the end")?;
+    if note.crumb.status != SyncStatus::InSync {
+        return Err(format!("the cache's status in the end is {}", note.crumb.status));
+    }
+    if !equal(&agent.state, &note.crumb.map, &agent.prefixes) {
+        return Err(format!("differs from the cache: {}", differences(&agent.state, &note.crumb.map, &agent.prefixes)));
+    }
+    let admits = |key: &str| agent.prefixes.is_empty() || agent.prefixes.iter().any(|prefix| key.starts_with(prefix));
+    let expected: Vec<(Key, u64)> =
+        script::content(store, agent.syncer).into_iter().filter(|(key, _)| admits(key)).collect();
+    let held: Vec<(Key, u64)> = agent
+        .state
+        .iter()
+        .filter_map(|(key, value)| Some((key.clone(), script::version(value)?)))
+        .collect();
+    if held != expected {
+        return Err(format!("holds {held:?}, the datastore has {expected:?}"));
+    }
+    Ok(())
+}
+
+/// (2) In-sync is honest: an agent that is told so holds a map which some cache had while in sync, and which had not been
+/// replaced when the agent asked for its connection.
+pub(super) fn invariant_in_sync_is_honest(book: &Book, agent: &Agent) -> Result<(), String> {
+    let notes = book.crumbs.get(&agent.syncer).map_or(&[][..], Vec::as_slice);
+    let oldest = agent.since.saturating_sub(FEED_LAG);
+    let mut replaced_at = Duration::MAX;
+    let mut too_old = false;
+    for (index, note) in notes.iter().enumerate().rev() {
+        if notes.get(index + 1).is_some_and(|next| next.generation != note.generation) {
+            // The next life of the server replaces nothing: its first crumbs are empty.
+            replaced_at = Duration::MAX;
+        }
+        if note.crumb.status == SyncStatus::InSync && equal(&agent.state, &note.crumb.map, &agent.prefixes) {
+            if replaced_at >= oldest {
+                return Ok(());
+            }
+            too_old = true;
+        }
+        replaced_at = note.at;
+    }
+    let newest = notes.last().map_or_else(String::new, |note| {
+        format!(
+            "; against crumb {} of server {} ({}): {}",
+            note.crumb.sequence,
+            note.generation,
+            note.crumb.status,
+            differences(&agent.state, &note.crumb.map, &agent.prefixes)
+        )
+    });
+    let how = if too_old { "is older than the connection" } else { "is that of no cache in sync" };
+    Err(format!("is told in-sync, but what it holds {how}{newest}"))
+}
+
+/// (2) A native agent at a crumb holds that crumb's map, at every crumb.
+pub(super) fn invariant_state_is_the_map_at(book: &Book, agent: &Agent, sequence: u64) -> Result<(), String> {
+    let notes = book.crumbs.get(&agent.syncer).map_or(&[][..], Vec::as_slice);
+    let mut nearest = None;
+    for note in notes.iter().rev().filter(|note| note.crumb.sequence == sequence) {
+        if equal(&agent.state, &note.crumb.map, &agent.prefixes) {
+            return Ok(());
+        }
+        nearest.get_or_insert(note);
+    }
+    Err(nearest.map_or_else(
+        || format!("is at crumb {sequence}, which was never published"),
+        |note| {
+            format!("at crumb {sequence}: {}", differences(&agent.state, &note.crumb.map, &agent.prefixes))
+        },
+    ))
+}
+
+/// (2) A native agent that is told a status is at that status's crumb.
+pub(super) fn invariant_status_follows_its_data(position: Option<u64>, status: SyncStatus, seq: u64) -> Result<(), String> {
+    match position {
+        Some(position) if position >= seq => Ok(()),
+        // Before and during a snapshot there is nothing to be in sync with.
+        _ if status != SyncStatus::InSync => Ok(()),
+        _ => Err(format!("is told {status} as of crumb {seq}, but stands at {position:?}")),
+    }
+}
+
+/// (3) Ranges of crumbs follow each other without a gap.
+pub(super) fn invariant_no_gap(position: u64, after: u64, upto: u64) -> Result<(), String> {
+    if after == position && upto >= after {
+        Ok(())
+    } else {
+        Err(format!("stands at crumb {position} and is given {after}..{upto}"))
+    }
+}
+
+/// (4) A key is deleted at an agent only because the datastore deleted it after what the agent holds.
+pub(super) fn invariant_delete_is_real(book: &Book, agent: &Agent, key: &Key) -> Result<(), String> {
+    let Some(held) = agent.state.get(key).and_then(|value| script::version(value)) else { return Ok(()) };
+    let changes = book.truth.get(key).map_or(&[][..], Vec::as_slice);
+    if changes.iter().any(|change| !change.present && change.version > held) {
+        Ok(())
+    } else {
+        Err(format!("loses {key}, which the datastore has had all the time since version {held}"))
+    }
+}
+
+/// (5) Within a connection, versions of a key never go back; a deleted key comes back only with a newer one. And what is
+/// given was in the datastore.
+pub(super) fn invariant_no_step_back(book: &Book, agent: &Agent, update: &Update) -> Result<(), String> {
+    let Some(version) = update.value.as_ref().and_then(|value| script::version(&value.bytes)) else { return Ok(()) };
+    let key = &update.key;
+    if !book.truth.get(key).is_some_and(|all| all.iter().any(|change| change.present && change.version == version)) {
+        return Err(format!("is given version {version} of {key}, which never was"));
+    }
+    let Some(&seen) = agent.seen.get(key) else { return Ok(()) };
+    if version < seen {
+        return Err(format!("is given version {version} of {key} after {seen}"));
+    }
+    if version == seen && !agent.state.contains_key(key) {
+        return Err(format!("is given version {version} of {key} again after its deletion"));
+    }
+    Ok(())
+}
+
+/// The library's update types are right for its consumer.
+pub(super) fn invariant_update_type_fits(agent: &Agent, update: &Update) -> Result<(), String> {
+    let held = agent.state.get(&update.key);
+    let fits = match (&update.value, update.update_type) {
+        (Some(_), UpdateType::New) => held.is_none(),
+        (Some(value), UpdateType::Updated) => held.is_some_and(|held| *held != value.bytes),
+        (None, UpdateType::Deleted | UpdateType::Updated) => held.is_some(),
+        _ => false,
+    };
+    if fits { Ok(()) } else { Err(format!("is given {update:?} while it holds {held:?}")) }
+}
+
+/// The syncers that the simulation runs.
+pub(super) const SYNCERS: [SyncerType; 2] = [SyncerType::Felix, SyncerType::Bgp];
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! That the invariants notice when they are broken.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bulrush::metrics::SyncerMetrics;
+use bulrush::model::{SyncerEvent, Value, no_revision};
+use bulrush::snapcache::SnapCache;
+
+use super::super::ledger::{Change, Note};
+use super::*;
+
+const FELIX: SyncerType = SyncerType::Felix;
+
+fn value(version: u64) -> Value {
+    Value::raw(format!(r#"{{"labels":{{"version":"v{version}"}}}}"#))
+}
+
+fn put(key: &str, version: u64) -> Update {
+    Update {
+        key: key.into(),
+        value: Some(value(version)),
+        revision: no_revision(),
+        v3_resource_version: no_revision(),
+        ttl: Duration::ZERO,
+        update_type: UpdateType::New,
+    }
+}
+
+fn agent(held: &[(&str, u64)]) -> Agent {
+    Agent {
+        syncer: FELIX,
+        prefixes: Vec::new(),
+        state: held.iter().map(|&(key, version)| (key.into(), value(version).bytes)).collect(),
+        status: SyncStatus::InSync,
+        seen: held.iter().map(|&(key, version)| (key.into(), version)).collect(),
+        since: Duration::from_secs(10),
+    }
+}
+
+/// A book in which `a` was put as 1 and 4 and deleted between, and `b` was put as 2; crumb 1 has a1 and b2 and came at 5 s,
+/// crumb 2 has a4 and b2 and came at `second` seconds.
+fn book(second: u64) -> Book {
+    let mut book = Book { generation: 1, ..Book::default() };
+    let change = |version, present| Change { version, present };
+    book.truth = BTreeMap::from([
+        ("a".into(), vec![change(1, true), change(3, false), change(4, true)]),
+        ("b".into(), vec![change(2, true)]),
+    ]);
+    let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(FELIX));
+    let mut notes = Vec::new();
+    for (at, updates) in [(5, vec![put("a", 1), put("b", 2)]), (second, vec![put("a", 4)])] {
+        cache.apply(vec![SyncerEvent::Updates(updates), SyncerEvent::Status(SyncStatus::InSync)]);
+        notes.push(Note { generation: 1, at: Duration::from_secs(at), crumb: Arc::clone(&reader.newest()) });
+    }
+    book.crumbs.insert(FELIX, notes);
+    book
+}
+
+#[test]
+fn in_sync_with_the_newest_map_is_honest_and_with_an_outdated_or_partial_one_is_not() {
+    assert_eq!(invariant_in_sync_is_honest(&book(6), &agent(&[("a", 4), ("b", 2)])), Ok(()));
+    // Crumb 2 came after the connection: what was there before is honest, too.
+    assert_eq!(invariant_in_sync_is_honest(&book(11), &agent(&[("a", 1), ("b", 2)])), Ok(()));
+    let words = invariant_in_sync_is_honest(&book(6), &agent(&[("a", 1), ("b", 2)])).unwrap_err();
+    assert!(words.contains("older than the connection"), "{words}");
+    let words = invariant_in_sync_is_honest(&book(6), &agent(&[("a", 4)])).unwrap_err();
+    assert!(words.contains("no cache in sync") && words.contains("b is missing"), "{words}");
+}
+
+#[test]
+fn a_state_is_held_against_the_crumb_it_claims() {
+    assert_eq!(invariant_state_is_the_map_at(&book(6), &agent(&[("a", 1), ("b", 2)]), 1), Ok(()));
+    assert!(invariant_state_is_the_map_at(&book(6), &agent(&[("a", 1), ("b", 2)]), 2).is_err());
+    assert!(invariant_state_is_the_map_at(&book(6), &agent(&[]), 7).is_err());
+}
+
+#[test]
+fn a_delete_needs_a_deletion_after_what_is_held() {
+    let held = agent(&[("a", 1), ("b", 2)]);
+    assert_eq!(invariant_delete_is_real(&book(6), &held, &"a".into()), Ok(()));
+    assert!(invariant_delete_is_real(&book(6), &held, &"b".into()).is_err());
+    assert!(invariant_delete_is_real(&book(6), &agent(&[("a", 4)]), &"a".into()).is_err(), "deleted before version 4");
+}
+
+#[test]
+fn versions_do_not_go_back_nor_come_from_nowhere() {
+    let held = agent(&[("a", 4)]);
+    assert_eq!(invariant_no_step_back(&book(6), &agent(&[("a", 1)]), &put("a", 4)), Ok(()));
+    assert!(invariant_no_step_back(&book(6), &held, &put("a", 1)).is_err());
+    assert!(invariant_no_step_back(&book(6), &held, &put("a", 3)).is_err(), "3 was a deletion");
+    let mut deleted = held;
+    deleted.state.clear();
+    assert!(invariant_no_step_back(&book(6), &deleted, &put("a", 4)).is_err(), "resurrected");
+}
+
+#[test]
+fn gaps_early_statuses_and_wrong_types_are_noticed() {
+    assert_eq!(invariant_no_gap(3, 3, 5), Ok(()));
+    assert!(invariant_no_gap(3, 4, 5).is_err());
+    assert!(invariant_no_gap(3, 3, 2).is_err());
+    assert_eq!(invariant_status_follows_its_data(Some(4), SyncStatus::InSync, 4), Ok(()));
+    assert!(invariant_status_follows_its_data(Some(3), SyncStatus::InSync, 4).is_err());
+    assert!(invariant_status_follows_its_data(None, SyncStatus::InSync, 0).is_err());
+    assert_eq!(invariant_update_type_fits(&agent(&[]), &put("a", 1)), Ok(()));
+    assert!(invariant_update_type_fits(&agent(&[("a", 1)]), &put("a", 4)).is_err(), "new, but held");
+}
+
+#[test]
+fn the_final_state_is_held_against_cache_and_datastore() {
+    let store = MemoryStore::new();
+    let words = invariant_final_state(&book(6), &agent(&[("a", 1), ("b", 2)]), &store).unwrap_err();
+    assert!(words.contains("differs from the cache: a is"), "{words}");
+    let words = invariant_final_state(&book(6), &agent(&[("a", 4), ("b", 2)]), &store).unwrap_err();
+    assert!(words.contains("the datastore has []"), "{words}");
+}

@@ -1,0 +1,157 @@
+//! Agents without the library: each connection starts from nothing, every message is checked as it comes, reading is slow.
+
+use std::time::Duration;
+
+use bulrush::model::SyncStatus;
+use bulrush::syncclient::Identity;
+use bulrush::syncclient::session::calico::CalicoSession;
+use bulrush::syncclient::session::{Incoming, Session};
+use bulrush::syncproto::native::{
+    ClientFrame, ClientHello, Compression, MAGIC, ServerFrame, VERSION, decode_server, encode_client,
+};
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{sleep, timeout};
+
+use super::follower::Follower;
+use super::invariants::{invariant_no_gap, invariant_status_follows_its_data};
+use super::library::TIMEOUTS;
+use super::lines::{Line, Plug};
+use super::run::Role;
+
+/// Pause before connecting again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Which protocol a raw agent speaks.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Raw {
+    /// Ours, framed by hand.
+    Native(Compression),
+    /// Calico's; snappy or not.
+    Gob(bool),
+}
+
+/// Follows until the simulation ends.
+pub(super) async fn follow(follower: Follower, role: Role, protocol: Raw, plug: Plug) -> turmoil::Result {
+    loop {
+        if let Ok(Ok(line)) = timeout(TIMEOUTS.connect, plug.dial()).await {
+            let served = match protocol {
+                Raw::Native(compression) => native(&follower, &role, compression, line, &plug).await,
+                Raw::Gob(compression) => gob(&follower, &role, compression, line, &plug).await,
+            };
+            follower.on_lost(&served.err().unwrap_or_default());
+        }
+        sleep(RETRY).await;
+    }
+}
+
+/// Sends what there is, then reads more, slowly. Returns an error when the connection is over.
+async fn exchange(line: &mut Line, out: &mut BytesMut, input: &mut BytesMut, role: &Role) -> Result<(), String> {
+    if !out.is_empty() {
+        let written = timeout(TIMEOUTS.write, line.write_all(out)).await;
+        written.map_err(|_| "cannot write")?.map_err(|error| error.to_string())?;
+        out.clear();
+    }
+    if !role.pause.is_zero() {
+        sleep(role.pause).await;
+    }
+    input.reserve(2048);
+    match timeout(TIMEOUTS.read, line.read_buf(input)).await {
+        Err(_) => Err("nothing comes".to_owned()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Ok(Ok(0)) => Err("closed".to_owned()),
+        Ok(Ok(_)) => Ok(()),
+    }
+}
+
+async fn native(
+    follower: &Follower,
+    role: &Role,
+    compression: Compression,
+    mut line: Line,
+    plug: &Plug,
+) -> Result<(), String> {
+    let (mut out, mut input) = (BytesMut::from(&MAGIC[..]), BytesMut::new());
+    let hello = ClientHello {
+        min_version: VERSION,
+        max_version: VERSION,
+        agent: role.name.to_owned(),
+        agent_version: String::new(),
+        syncer: role.syncer.as_str().to_owned(),
+        compressions: vec![compression.as_str().to_owned()],
+        prefixes: role.prefixes.clone(),
+        resume: None,
+        conn_id: 1,
+    };
+    encode_client(&ClientFrame::Hello(hello), &mut out);
+    let mut position = None;
+    loop {
+        exchange(&mut line, &mut out, &mut input, role).await?;
+        while let Some(frame) = decode_server(&mut input).map_err(|error| error.to_string())? {
+            match frame {
+                ServerFrame::Hello(_) => follower.on_connected(plug.asked_at(), true),
+                ServerFrame::SnapshotBegin { .. } => position = None,
+                ServerFrame::SnapshotChunk { updates } => follower.on_updates(&updates),
+                ServerFrame::SnapshotEnd { seq, .. } => {
+                    position = Some(seq);
+                    follower.on_position(seq);
+                }
+                ServerFrame::Updates { after, upto, updates } => {
+                    follower.judge(position.map_or_else(
+                        || Err("is given changes before the end of its snapshot".to_owned()),
+                        |position| invariant_no_gap(position, after, upto),
+                    ));
+                    follower.on_updates(&updates);
+                    position = Some(upto);
+                    // A range that does not move is a part of one; the state in between is no crumb's.
+                    if upto > after {
+                        follower.on_position(upto);
+                    }
+                }
+                ServerFrame::Status { seq, status, .. } => {
+                    follower.judge(invariant_status_follows_its_data(position, status, seq));
+                    if status == SyncStatus::InSync {
+                        follower.on_position(seq);
+                    }
+                    follower.on_status(status);
+                }
+                ServerFrame::Ping { at, .. } => encode_client(&ClientFrame::Pong { ping_at: at }, &mut out),
+                ServerFrame::Goodbye(goodbye) => return Err(goodbye.reason),
+            }
+        }
+    }
+}
+
+async fn gob(
+    follower: &Follower,
+    role: &Role,
+    compression: bool,
+    mut line: Line,
+    plug: &Plug,
+) -> Result<(), String> {
+    let identity = Identity {
+        agent: role.name.to_owned(),
+        version: String::new(),
+        syncer: role.syncer,
+        prefixes: role.prefixes.clone(),
+    };
+    let mut session = CalicoSession::new(identity, compression, 1);
+    let (mut out, mut input) = (BytesMut::new(), BytesMut::new());
+    session.start(&mut out);
+    loop {
+        exchange(&mut line, &mut out, &mut input, role).await?;
+        loop {
+            let incoming = session.on_input(&mut input, &mut out).map_err(|error| {
+                follower.judge(Err(format!("cannot read an honest server: {error}")));
+                error.to_string()
+            })?;
+            match incoming {
+                None => break,
+                Some(Incoming::Hello(_)) => follower.on_connected(plug.asked_at(), true),
+                Some(Incoming::Updates(updates, _)) => follower.on_updates(&updates),
+                Some(Incoming::Status(status)) => follower.on_status(status),
+                Some(Incoming::Progress { .. } | Incoming::Goodbye(_)) => {}
+            }
+        }
+    }
+}
