@@ -222,7 +222,7 @@ async fn churn(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result
     Ok(serde_json::json!({
         "scenario": "churn", "clients": clients, "endpoints": args.endpoints, "rate": args.rate, "seconds": wall,
         "p50_ms": quantile(&latencies, 0.5), "p99_ms": quantile(&latencies, 0.99), "max_ms": quantile(&latencies, 1.0),
-        "server_cpu_secs": cpu, "server_rss_mib": rss as f64 / 1024.0, "server_peak_mib": 0,
+        "server_cpu_secs": cpu, "server_rss_mib": rss as f64 / 1024.0,
         "bytes_per_client": bytes_per_client, "messages_per_client": messages_per_client,
         "server_us_per_client_change": per_change, "floor_us_per_client_change": floor_per_change,
         "ratio_to_floor": per_change / floor_per_change,

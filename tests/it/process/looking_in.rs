@@ -184,7 +184,8 @@ fn watch_prints_edits_and_deletes_as_they_happen() -> anyhow::Result<()> {
     }
     served.write("second.yaml", &nat)?;
     for (table, json) in &watchers {
-        table.wait_for_line("~", |line| line.starts_with(&format!("~ {key}")) && line.contains("\"masquerade\":true"))?;
+        table
+            .wait_for_line("~", |line| line.starts_with(&format!("~ {key}")) && line.contains("\"masquerade\":true"))?;
         json.wait_for_line("an update", |line| is_change(line, "updated", key, "\"masquerade\":true"))?;
     }
     served.remove("second.yaml")?;

@@ -31,8 +31,7 @@ fn the_first_signal_drains_and_ends_with_0() -> anyhow::Result<()> {
     for signal in ["TERM", "INT"] {
         let served = Served::new()?;
         let mut daemon = served.daemon(&[("ShutdownConnectionDropIntervalMaxSecs", "0.05")])?;
-        let watchers: Vec<Watcher> =
-            (0..3).map(|_| Watcher::start(&daemon, &[])).collect::<anyhow::Result<_>>()?;
+        let watchers: Vec<Watcher> = (0..3).map(|_| Watcher::start(&daemon, &[])).collect::<anyhow::Result<_>>()?;
         daemon.signal(signal)?;
         ensure!(daemon.wait()?.code() == Some(0), "{signal}: {}", daemon.log());
         for watcher in watchers {

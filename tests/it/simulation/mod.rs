@@ -72,7 +72,9 @@ fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(&seed) = seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX)) {
+                while let Some(&seed) =
+                    seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX))
+                {
                     match attempt(seed, always_log) {
                         Ok(summary) => total.lock().expect("no panics while held").add(&summary),
                         Err(words) => failures.lock().expect("no panics while held").push(words),
