@@ -11,7 +11,16 @@
 //! The figures are ratios within one run (against bare `send()` of as many bytes) and latencies on this machine, load
 //! generator included. Results are one JSON object on standard output and a readable table on standard error.
 
-#![allow(missing_docs, clippy::print_stdout, clippy::print_stderr, reason = "a tool, not an API")]
+#![allow(
+    missing_docs,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::unwrap_used,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::large_futures,
+    reason = "a tool, not an API: it ends with a panic or a message"
+)]
 
 mod data;
 #[path = "../../tests/support/etcd.rs"]
@@ -340,12 +349,11 @@ fn main() -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let own;
-        let url = match &args.etcd {
-            Some(url) => url.clone(),
-            None => {
-                own = etcd::Etcd::start().await;
-                own.url()
-            }
+        let url = if let Some(url) = &args.etcd {
+            url.clone()
+        } else {
+            own = etcd::Etcd::start().await;
+            own.url()
         };
         let mut client =
             Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;

@@ -1,6 +1,14 @@
 //! All integration tests in one binary, so that they link once.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    clippy::disallowed_methods,
+    reason = "a test fails by panicking, says why it skips, and waits for other processes in real time"
+)]
+
 mod data_model_vectors;
+
 #[path = "../support/etcd.rs"]
 mod real_etcd;
 

@@ -40,7 +40,8 @@ pub(super) fn batches(
     let watch = Watch { shared, position: Position { kind, prefix, delivered: 0 }, from, open: None };
     stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
-        match watch.next().await {
+        // Boxed: the client's future is large, and there is one per kind.
+        match Box::pin(watch.next()).await {
             Ok(Some(batch)) => Some((Ok(batch), Some(watch))),
             Ok(None) => None,
             Err(failure) => {

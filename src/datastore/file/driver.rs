@@ -103,10 +103,10 @@ fn start_watch(path: &Path, events: Arc<Notify>) -> notify::Result<RecommendedWa
     })?;
     watcher.watch(&root, RecursiveMode::Recursive)?;
     // The folder itself may be a symlink that is swapped, or be renamed: that shows in its parent only.
-    if let Some(parent) = root.parent() {
-        if let Err(error) = watcher.watch(parent, RecursiveMode::NonRecursive) {
-            debug!(%error, "the parent of the folder cannot be watched");
-        }
+    if let Some(parent) = root.parent()
+        && let Err(error) = watcher.watch(parent, RecursiveMode::NonRecursive)
+    {
+        debug!(%error, "the parent of the folder cannot be watched");
     }
     Ok(watcher)
 }
@@ -213,9 +213,10 @@ impl Journal {
         }
         self.unknown = unknown;
         if held != self.held.as_ref() {
-            match held {
-                Some(reason) => error!(folder = %path.display(), reason, "the reload of the folder is held"),
-                None => info!(folder = %path.display(), "the folder is no longer held"),
+            if let Some(reason) = held {
+                error!(folder = %path.display(), reason, "the reload of the folder is held")
+            } else {
+                info!(folder = %path.display(), "the folder is no longer held")
             }
             self.held = held.cloned();
         }

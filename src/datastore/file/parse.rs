@@ -125,6 +125,7 @@ pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Resource>, ParseErr
 fn json_documents(bytes: &[u8]) -> Result<Vec<(u64, Value)>, ParseError> {
     let mut documents = Vec::new();
     let mut stream = serde_json::Deserializer::from_slice(bytes).into_iter::<Value>();
+    let (mut counted, mut line) = (0, 1);
     loop {
         let start = stream.byte_offset();
         match stream.next() {
@@ -132,8 +133,10 @@ fn json_documents(bytes: &[u8]) -> Result<Vec<(u64, Value)>, ParseError> {
             Some(Ok(Value::Null)) => {}
             Some(Ok(value)) => {
                 let blank = bytes[start..].iter().take_while(|byte| byte.is_ascii_whitespace()).count();
-                let before = bytes[..start + blank].iter().filter(|byte| **byte == b'\n').count();
-                documents.push((before as u64 + 1, value));
+                let here = start + blank;
+                line += bytes[counted..here].iter().filter(|byte| **byte == b'\n').count() as u64;
+                counted = here;
+                documents.push((line, value));
             }
             Some(Err(error)) => {
                 return Err(ParseError { line: Some(error.line() as u64), reason: error.to_string() });
@@ -188,26 +191,23 @@ fn unroll(
     };
     let api_version = text("apiVersion", outer.map(|outer| outer.0))?;
     let kind = text("kind", outer.map(|outer| outer.1).filter(|kind| !kind.is_empty()))?;
-    match (kind.strip_suffix("List"), top.get_mut("items")) {
-        (Some(of), Some(items)) => {
-            if depth >= MAX_LIST_DEPTH {
-                return Err(format!("lists are nested more than {MAX_LIST_DEPTH} deep"));
-            }
-            let items = match items.take() {
-                Value::Array(items) => items,
-                Value::Null => Vec::new(),
-                _ => return Err(format!("items of {kind} is no list")),
-            };
-            for (index, item) in items.into_iter().enumerate() {
-                unroll(item, Some((&api_version, of)), line, depth + 1, into)
-                    .map_err(|reason| format!("item {} of {kind}: {reason}", index + 1))?;
-            }
-            Ok(())
+    if let (Some(of), Some(items)) = (kind.strip_suffix("List"), top.get_mut("items")) {
+        if depth >= MAX_LIST_DEPTH {
+            return Err(format!("lists are nested more than {MAX_LIST_DEPTH} deep"));
         }
-        _ => {
-            into.push(resource(top, api_version, kind, line)?);
-            Ok(())
+        let items = match items.take() {
+            Value::Array(items) => items,
+            Value::Null => Vec::new(),
+            _ => return Err(format!("items of {kind} is no list")),
+        };
+        for (index, item) in items.into_iter().enumerate() {
+            unroll(item, Some((&api_version, of)), line, depth + 1, into)
+                .map_err(|reason| format!("item {} of {kind}: {reason}", index + 1))?;
         }
+        Ok(())
+    } else {
+        into.push(resource(top, api_version, kind, line)?);
+        Ok(())
     }
 }
 
@@ -223,9 +223,8 @@ fn resource(mut top: Map<String, Value>, api_version: String, kind: String, line
         }
         (group, _) => (group, Dialect::Kubernetes),
     };
-    let mut metadata = match top.remove("metadata") {
-        Some(Value::Object(metadata)) => metadata,
-        _ => return Err(format!("{kind}: metadata is missing")),
+    let Some(Value::Object(mut metadata)) = top.remove("metadata") else {
+        return Err(format!("{kind}: metadata is missing"));
     };
     let name = match metadata.get("name") {
         Some(Value::String(name)) if !name.is_empty() => Arc::from(name.as_str()),

@@ -142,7 +142,6 @@ fn zero_if_null<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<i64
     crate::model::gojson::null_is_zero(deserializer)
 }
 
-#[expect(clippy::ptr_arg, reason = "the shape that skip_serializing_if asks for")]
 fn is_empty(text: &Text<'_>) -> bool {
     text.is_empty()
 }

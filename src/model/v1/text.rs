@@ -244,13 +244,10 @@ mod tests {
             let mut map = TextMap::default();
             let mut model = BTreeMap::new();
             for (key, value) in steps {
-                match value {
-                    Some(value) => {
-                        map.set(key.clone(), value.clone());
-                        model.insert(key, value);
-                    }
-                    None => prop_assert_eq!(map.remove(&key).map(|text| text.to_string()), model.remove(&key)),
-                }
+                if let Some(value) = value {
+                    map.set(key.clone(), value.clone());
+                    model.insert(key, value);
+                } else { prop_assert_eq!(map.remove(&key).map(|text| text.to_string()), model.remove(&key)) }
             }
             let entries: Vec<(String, String)> =
                 map.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();

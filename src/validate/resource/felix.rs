@@ -109,7 +109,7 @@ pub(super) fn check(configuration: &At<'_>) -> Result<(), Invalid> {
     for (name, accept) in RULES {
         match *accept {
             Of(choices) if spec.get(name).is_some_and(|field| !field.text().is_empty()) => {
-                spec.field_of(name, choices)?
+                spec.field_of(name, choices)?;
             }
             Of(_) => {}
             In(least, most) => spec.field_in(name, least..=most)?,

@@ -85,7 +85,7 @@ fn check_selector(field: &str, selector: &str) -> Result<(), Invalid> {
     if selector.is_empty() {
         return Ok(());
     }
-    Selector::parse(selector).map(drop).map_err(|error| invalid(field, selector, &error.to_string()))
+    Selector::parse(selector).map(drop).map_err(|error| invalid(field, selector, error.to_string()))
 }
 
 fn check_range(

@@ -99,7 +99,7 @@ fn float(value: f64) -> String {
     let exponent =
         scientific.split_once('e').and_then(|(digits, exponent)| Some((digits, exponent.parse::<i32>().ok()?)));
     match exponent {
-        Some((digits, exponent)) if exponent < SMALL_EXPONENT || exponent >= LARGE_EXPONENT => {
+        Some((digits, exponent)) if !(SMALL_EXPONENT..LARGE_EXPONENT).contains(&exponent) => {
             let sign = if exponent < 0 { '-' } else { '+' };
             format!("{digits}e{sign}{:02}", exponent.unsigned_abs())
         }

@@ -140,7 +140,7 @@ fn calico_node(name: &str, node: &KubernetesNode<'_>, use_pod_cidr: bool) -> Res
     let status_json = object([
         ("wireguardPublicKey", annotations.get("WireguardPublicKey").into()),
         ("wireguardPublicKeyV6", annotations.get("WireguardPublicKeyV6").into()),
-        ("podCIDRs", spec.pod_cidrs.iter().flatten().map(|range| range.to_string()).collect()),
+        ("podCIDRs", spec.pod_cidrs.iter().flatten().map(std::string::ToString::to_string).collect()),
     ]);
     Ok(object([("metadata", metadata(name, meta, &annotations)?), ("spec", spec_json), ("status", status_json)]))
 }
