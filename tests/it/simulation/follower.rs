@@ -22,7 +22,13 @@ pub(super) struct Follower {
 }
 
 impl Follower {
-    pub(super) fn new(ledger: &Ledger, name: &str, syncer: SyncerType, prefixes: &[String], strict_types: bool) -> Self {
+    pub(super) fn new(
+        ledger: &Ledger,
+        name: &str,
+        syncer: SyncerType,
+        prefixes: &[String],
+        strict_types: bool,
+    ) -> Self {
         let agent = Agent {
             syncer,
             prefixes: prefixes.to_vec(),

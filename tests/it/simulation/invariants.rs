@@ -29,13 +29,16 @@ fn equal(state: &State, map: &Map, prefixes: &[String]) -> bool {
 /// The keys in which a state and a map differ, for people.
 fn differences(state: &State, map: &Map, prefixes: &[String]) -> String {
     let text = |bytes: &[u8]| {
-        script::version(bytes).map_or_else(|| String::from_utf8_lossy(bytes).into_owned(), |version| format!("v{version}"))
+        script::version(bytes)
+            .map_or_else(|| String::from_utf8_lossy(bytes).into_owned(), |version| format!("v{version}"))
     };
     let mut words = Vec::new();
     for (key, value) in wanted(map, prefixes) {
         match state.get(key) {
             None => words.push(format!("{key} is missing")),
-            Some(held) if held[..] != *value => words.push(format!("{key} is {} instead of {}", text(held), text(value))),
+            Some(held) if held[..] != *value => {
+                words.push(format!("{key} is {} instead of {}", text(held), text(value)))
+            }
             Some(_) => {}
         }
     }
@@ -64,11 +67,8 @@ pub(super) fn invariant_final_state(book: &Book, agent: &Agent, store: &MemorySt
     let admits = |key: &str| agent.prefixes.is_empty() || agent.prefixes.iter().any(|prefix| key.starts_with(prefix));
     let expected: Vec<(Key, u64)> =
         script::content(store, agent.syncer).into_iter().filter(|(key, _)| admits(key)).collect();
-    let held: Vec<(Key, u64)> = agent
-        .state
-        .iter()
-        .filter_map(|(key, value)| Some((key.clone(), script::version(value)?)))
-        .collect();
+    let held: Vec<(Key, u64)> =
+        agent.state.iter().filter_map(|(key, value)| Some((key.clone(), script::version(value)?))).collect();
     if held != expected {
         return Err(format!("holds {held:?}, the datastore has {expected:?}"));
     }
@@ -120,14 +120,16 @@ pub(super) fn invariant_state_is_the_map_at(book: &Book, agent: &Agent, sequence
     }
     Err(nearest.map_or_else(
         || format!("is at crumb {sequence}, which was never published"),
-        |note| {
-            format!("at crumb {sequence}: {}", differences(&agent.state, &note.crumb.map, &agent.prefixes))
-        },
+        |note| format!("at crumb {sequence}: {}", differences(&agent.state, &note.crumb.map, &agent.prefixes)),
     ))
 }
 
 /// (2) A native agent that is told a status is at that status's crumb.
-pub(super) fn invariant_status_follows_its_data(position: Option<u64>, status: SyncStatus, seq: u64) -> Result<(), String> {
+pub(super) fn invariant_status_follows_its_data(
+    position: Option<u64>,
+    status: SyncStatus,
+    seq: u64,
+) -> Result<(), String> {
     match position {
         Some(position) if position >= seq => Ok(()),
         // Before and during a snapshot there is nothing to be in sync with.

@@ -7,6 +7,8 @@
 //!       all write what they see into one [`ledger`]
 //! ```
 //!
+//! [`scripted`] has scenes that seeds have found.
+//!
 //! A seed decides churn, faults, latencies and sizes of writes. `BULRUSH_SIM_SEED=n` replays one, `BULRUSH_SIM_SEEDS=n` runs
 //! more; see docs/testing.md.
 
@@ -18,6 +20,7 @@ mod lines;
 mod raw;
 mod run;
 mod script;
+mod scripted;
 mod server;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -72,7 +75,9 @@ fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(&seed) = seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX)) {
+                while let Some(&seed) =
+                    seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX))
+                {
                     match attempt(seed, always_log) {
                         Ok(summary) => total.lock().expect("no panics while held").add(&summary),
                         Err(words) => failures.lock().expect("no panics while held").push(words),

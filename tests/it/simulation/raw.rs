@@ -122,13 +122,7 @@ async fn native(
     }
 }
 
-async fn gob(
-    follower: &Follower,
-    role: &Role,
-    compression: bool,
-    mut line: Line,
-    plug: &Plug,
-) -> Result<(), String> {
+async fn gob(follower: &Follower, role: &Role, compression: bool, mut line: Line, plug: &Plug) -> Result<(), String> {
     let identity = Identity {
         agent: role.name.to_owned(),
         version: String::new(),

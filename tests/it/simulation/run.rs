@@ -101,9 +101,8 @@ impl Summary {
 }
 
 fn roles(rng: &mut SmallRng) -> Vec<Role> {
-    let native = |compressions: &[Compression]| {
-        Speaks::Library(Protocol::Native { compressions: compressions.to_vec() })
-    };
+    let native =
+        |compressions: &[Compression]| Speaks::Library(Protocol::Native { compressions: compressions.to_vec() });
     let calico = |compression| Speaks::Library(Protocol::Calico { compression });
     let sets = ["/calico/v1/netset/"];
     let mut role = |name, syncer, prefixes: &[&str], max_pause_ms: u64, speaks| Role {

@@ -49,7 +49,8 @@ pub(super) fn content(store: &MemoryStore, syncer: SyncerType) -> Vec<(Key, u64)
 
 fn body(kind: &Kind, name: &str, version: u64, rng: &mut SmallRng) -> Bytes {
     let spec = if *kind == GLOBAL_NETWORK_SET {
-        let nets: Vec<String> = (0..rng.random_range(1..30)).map(|i| format!("\"10.{i}.{}.0/24\"", version % 256)).collect();
+        let nets: Vec<String> =
+            (0..rng.random_range(1..30)).map(|i| format!("\"10.{i}.{}.0/24\"", version % 256)).collect();
         format!(r#"{{"nets":[{}]}}"#, nets.join(","))
     } else {
         r#"{"peerIP":"192.168.1.1","asNumber":64567}"#.to_owned()

@@ -47,14 +47,24 @@ fn config(seed: u64, generation: u64) -> Config {
 }
 
 /// Runs one server after the other: a drain ends one life and begins the next.
-pub(super) async fn live(seed: u64, ledger: Ledger, store: MemoryStore, mut drains: watch::Receiver<u64>) -> turmoil::Result {
+pub(super) async fn live(
+    seed: u64,
+    ledger: Ledger,
+    store: MemoryStore,
+    mut drains: watch::Receiver<u64>,
+) -> turmoil::Result {
     loop {
         drains.mark_unchanged();
         one_life(seed, &ledger, &store, drains.clone()).await?;
     }
 }
 
-async fn one_life(seed: u64, ledger: &Ledger, store: &MemoryStore, mut drains: watch::Receiver<u64>) -> turmoil::Result {
+async fn one_life(
+    seed: u64,
+    ledger: &Ledger,
+    store: &MemoryStore,
+    mut drains: watch::Receiver<u64>,
+) -> turmoil::Result {
     let generation = {
         let mut book = ledger.book();
         book.generation += 1;
@@ -79,7 +89,10 @@ async fn one_life(seed: u64, ledger: &Ledger, store: &MemoryStore, mut drains: w
     };
     for view in &views {
         ledger.book().metrics.push(view.metrics.clone());
-        tasks.spawn(format!("{}-record", view.syncer), record(ledger.clone(), generation, view.syncer, view.reader.clone(), stop.clone()));
+        tasks.spawn(
+            format!("{}-record", view.syncer),
+            record(ledger.clone(), generation, view.syncer, view.reader.clone(), stop.clone()),
+        );
     }
     let readers = views.iter().map(|view| (view.syncer, view.reader.clone())).collect();
     let bound = Server::with_listener(Inlet::bind(seed).await?, config(seed, generation), readers, metrics, None);
@@ -116,7 +129,13 @@ async fn record(ledger: Ledger, generation: u64, syncer: SyncerType, reader: Rea
     while let Some(now) = crumb {
         {
             let mut book = ledger.book();
-            let sizes = format!("{syncer} crumb {}: {} keys, {} changes, {}", now.sequence, now.map.len(), now.deltas.len(), now.status);
+            let sizes = format!(
+                "{syncer} crumb {}: {} keys, {} changes, {}",
+                now.sequence,
+                now.map.len(),
+                now.deltas.len(),
+                now.status
+            );
             book.log("server", &sizes);
             let at = turmoil::sim_elapsed().unwrap_or_default();
             book.crumbs.entry(syncer).or_default().push(Note { generation, at, crumb: now });
