@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bulrush::datastore::memory::MemoryStore;
 use bulrush::syncclient::Protocol;
-use bulrush::syncer::SyncerType;
+use bulrush::syncer::SyncerType::{self, Bgp, Felix};
 use bulrush::syncproto::native::Compression;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -112,7 +112,6 @@ fn roles(rng: &mut SmallRng) -> Vec<Role> {
         pause: Duration::from_millis(if rng.random() { rng.random_range(0..=max_pause_ms) } else { 0 }),
         speaks,
     };
-    use SyncerType::{Bgp, Felix};
     vec![
         role("lib-zstd", Felix, &[], 20, native(&[Compression::Zstd])),
         role("lib-snappy-sets", Felix, &sets, 20, native(&[Compression::Snappy])),
