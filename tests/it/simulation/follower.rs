@@ -1,5 +1,6 @@
 //! What an agent does with what it is told, whatever told it: keeps the state, checks the invariants, writes the ledger.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use bulrush::model::{SyncStatus, Update};
@@ -70,6 +71,7 @@ impl Follower {
     pub(super) fn on_updates(&self, updates: &[Update]) {
         let mut book = self.ledger.book();
         let Some(mut agent) = book.agents.remove(&self.name) else { return };
+        // Writing to a string does not fail.
         let mut words = String::new();
         for update in updates {
             if self.strict_types {
@@ -80,9 +82,9 @@ impl Follower {
                 book.judge(&self.name, verdict);
                 if let Some(version) = script::version(&value.bytes) {
                     agent.seen.insert(update.key.clone(), version);
-                    words += &format!(" {}=v{version}", update.key);
+                    let _ = write!(words, " {}=v{version}", update.key);
                 } else {
-                    words += &format!(" {}", update.key);
+                    let _ = write!(words, " {}", update.key);
                 }
                 agent.state.insert(update.key.clone(), value.bytes.clone());
             } else {
@@ -90,7 +92,7 @@ impl Follower {
                 book.judge(&self.name, verdict);
                 agent.state.remove(&update.key);
                 book.deletions += 1;
-                words += &format!(" -{}", update.key);
+                let _ = write!(words, " -{}", update.key);
             }
         }
         book.log(&self.name, &format!("is given{words}"));

@@ -5,7 +5,6 @@ use std::time::Duration;
 use bulrush::datastore::memory::MemoryStore;
 use bulrush::model::{Key, SyncStatus, Update, UpdateType};
 use bulrush::snapcache::Map;
-use bulrush::syncer::SyncerType;
 
 use super::ledger::{Agent, Book, State};
 use super::script;
@@ -187,9 +186,6 @@ pub(super) fn invariant_update_type_fits(agent: &Agent, update: &Update) -> Resu
     };
     if fits { Ok(()) } else { Err(format!("is given {update:?} while it holds {held:?}")) }
 }
-
-/// The syncers that the simulation runs.
-pub(super) const SYNCERS: [SyncerType; 2] = [SyncerType::Felix, SyncerType::Bgp];
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bulrush::datastore::memory::MemoryStore;
 use bulrush::syncclient::Protocol;
-use bulrush::syncer::SyncerType;
+use bulrush::syncer::SyncerType::{self, Bgp, Felix};
 use bulrush::syncproto::native::Compression;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -25,19 +25,22 @@ use super::script::{Churn, KINDS, Trouble};
 use super::{library, raw, server};
 
 /// Simulated time between two looks at the world; also the grain of latencies.
-const TICK: Duration = Duration::from_millis(5);
+const TICK: Duration = Duration::from_millis(10);
 
 /// How long things go wrong.
-const TROUBLE_TICKS: u32 = 2000;
+const TROUBLE_TICKS: u32 = 1000;
 
 /// How long agents may take to be in sync once all is well: a few time-outs, and the longest pauses between tries.
-const CALM_TICKS: u32 = 12_000;
+const CALM_TICKS: u32 = 6000;
+
+/// How long after the last fault a connection that it has killed may still look alive: longer than all time-outs.
+const DOUBT_TICKS: u32 = 300;
 
 /// How long an agent that is there has to stay there.
-const SETTLED_TICKS: u32 = 200;
+const SETTLED_TICKS: u32 = 50;
 
 /// How often it is looked whether all agents are there.
-const LOOK_TICKS: u32 = 40;
+const LOOK_TICKS: u32 = 20;
 
 /// Enough for all pages of all lists.
 const ALL_PAGES: usize = 1_000_000;
@@ -112,7 +115,6 @@ fn roles(rng: &mut SmallRng) -> Vec<Role> {
         pause: Duration::from_millis(if rng.random() { rng.random_range(0..=max_pause_ms) } else { 0 }),
         speaks,
     };
-    use SyncerType::{Bgp, Felix};
     vec![
         role("lib-zstd", Felix, &[], 20, native(&[Compression::Zstd])),
         role("lib-snappy-sets", Felix, &sets, 20, native(&[Compression::Snappy])),
@@ -239,11 +241,11 @@ impl World<'_> {
         for (agent, _) in &self.agents {
             self.sim.repair(*agent, "server");
         }
-        let deadline = self.tick + CALM_TICKS;
+        let (doubt_until, deadline) = (self.tick + DOUBT_TICKS, self.tick + CALM_TICKS);
         let mut settled_at = None;
         loop {
             self.step()?;
-            if !self.tick.is_multiple_of(LOOK_TICKS) {
+            if self.tick < doubt_until || !self.tick.is_multiple_of(LOOK_TICKS) {
                 continue;
             }
             let verdict = self.all_there();
@@ -293,8 +295,9 @@ impl World<'_> {
         }
     }
 
-    fn later(&mut self, max_ms: u32, undo: Undo) {
-        let ticks = self.rng.random_range(1..=max_ms / 5);
+    fn later(&mut self, max: Duration, undo: Undo) {
+        let max_ticks = u32::try_from(max.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX);
+        let ticks = self.rng.random_range(1..=max_ticks);
         self.undo.push((self.tick + ticks, undo));
     }
 
@@ -330,20 +333,20 @@ impl World<'_> {
         {
             self.fault(&format!("{name} is cut off"));
             self.sim.partition(name, "server");
-            self.later(3000, Undo::Repair(name));
+            self.later(Duration::from_millis(3000), Undo::Repair(name));
         }
         if self.rng.random_bool(weather.hold)
             && let Some((name, _)) = self.some_agent()
         {
             self.fault(&format!("{name} is held up"));
             self.sim.hold(name, "server");
-            self.later(2000, Undo::Release(name));
+            self.later(Duration::from_millis(2000), Undo::Release(name));
         }
         let down = self.undo.iter().any(|(_, undo)| matches!(undo, Undo::Start));
         if !down && self.rng.random_bool(weather.crash) {
             self.fault("the server crashes");
             self.sim.crash("server");
-            self.later(1500, Undo::Start);
+            self.later(Duration::from_millis(1500), Undo::Start);
         } else if !down && self.rng.random_bool(weather.drain) {
             self.fault("the server drains");
             self.drains.send_modify(|count| *count += 1);
@@ -354,7 +357,7 @@ impl World<'_> {
             self.fault(&format!("{}: {trouble:?}", KINDS[kind].name));
             trouble.happen(&self.store, &KINDS[kind]);
             if matches!(trouble, Trouble::HoldsLists) {
-                self.later(1500, Undo::ReleaseLists(kind));
+                self.later(Duration::from_millis(1500), Undo::ReleaseLists(kind));
             }
         }
     }

@@ -18,9 +18,11 @@ use prometheus::Registry;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::invariants::SYNCERS;
 use super::ledger::{Ledger, Note};
 use super::lines::Inlet;
+
+/// The syncers that run: two that share a kind.
+const SYNCERS: [SyncerType; 2] = [SyncerType::Felix, SyncerType::Bgp];
 
 /// Small, so that a run sees many crumbs.
 const MAX_BATCH_SIZE: usize = 10;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bulrush::metrics::SyncerMetrics;
 use bulrush::model::{SyncerEvent, Value, no_revision};
 use bulrush::snapcache::SnapCache;
+use bulrush::syncer::SyncerType;
 
 use super::super::ledger::{Change, Note};
 use super::*;
