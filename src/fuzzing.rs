@@ -9,14 +9,27 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 /// Damaged copies per input of a corpus; all targets together stay within seconds in a debug build.
-const COPIES: usize = 40;
+const COPIES: usize = 25;
 /// Most places that are damaged in a copy.
 const MAX_DAMAGE: usize = 6;
 /// Where the damage begins from.
 const SEED: u64 = 0x0b01_2005;
 /// What parsers care for.
 const PIECES: [&[u8]; 14] = [
-    b"\0", b"\n", b"\"", b"{", b"}", b"[", b": ", b"- ", b"&a ", b"*a", b"---\n", b"\\u0000", b"\xff\xfe", b"99999999999999999999",
+    b"\0",
+    b"\n",
+    b"\"",
+    b"{",
+    b"}",
+    b"[",
+    b": ",
+    b"- ",
+    b"&a ",
+    b"*a",
+    b"---\n",
+    b"\\u0000",
+    b"\xff\xfe",
+    b"99999999999999999999",
 ];
 
 /// Feeds the corpus of a target, then damaged copies of it, to `run`.

@@ -21,7 +21,12 @@ pub fn file(input: &[u8]) {
         assert_eq!(body["metadata"]["resourceVersion"], "7");
         let again = parse(Path::new("x.json"), &object.body).expect("a body is a file");
         assert_eq!(again.len(), 1, "an object is one object");
-        assert_eq!((&again[0].identity, again[0].digest), (&resource.identity, resource.digest), "{}", resource.identity);
+        assert_eq!(
+            (&again[0].identity, again[0].digest),
+            (&resource.identity, resource.digest),
+            "{}",
+            resource.identity
+        );
     }
 }
 
