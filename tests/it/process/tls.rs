@@ -97,9 +97,11 @@ fn the_right_client_gets_in_and_others_are_refused_with_a_reason() -> anyhow::Re
     // A wrong name, an authority that is not ours (with ours to check the server by), no TLS at all.
     let mut foreign = other.arguments("client", "typha-server");
     foreign[1] = text_of(&authority.path("ca.crt")).to_owned();
-    for (what, arguments) in
-        [("wrong name", authority.arguments("stranger", "typha-server")), ("other authority", foreign), ("no TLS", vec![])]
-    {
+    for (what, arguments) in [
+        ("wrong name", authority.arguments("stranger", "typha-server")),
+        ("other authority", foreign),
+        ("no TLS", vec![]),
+    ] {
         let before = daemon.metric("bulrush_connections_closed_total{reason=\"tls-failed\"}").unwrap_or_default();
         let end = dump(&daemon, &arguments, "1")?.expect_code(1)?;
         ensure!(end.err.contains("no connection to localhost"), "{what}: {}", end.err);
@@ -125,10 +127,10 @@ fn replaced_certificates_are_used_for_new_connections() -> anyhow::Result<()> {
     authority.issue("server", "typha-server")?;
     authority.issue("client", "typha-client")?;
     let daemon = authority.daemon(&served)?;
-    let server = format!("localhost:{}", daemon.sync.port());
+    let address = format!("localhost:{}", daemon.sync.port());
     let arguments = authority.arguments("client", "typha-server");
     let mut old: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    old.extend(["--server", &server]);
+    old.extend(["--server", &address]);
     let watcher = Watcher::spawn_to(&old)?;
     watcher.wait_for("in-sync")?;
 
