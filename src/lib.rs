@@ -15,6 +15,8 @@ pub mod daemon;
 pub mod datastore;
 pub mod debug;
 pub mod decoupler;
+#[cfg(test)]
+mod fuzzing;
 pub mod health;
 pub mod http;
 pub mod logging;

@@ -11,6 +11,8 @@
 //! - what takes effect in place of what was given (a substitution) is visible in `bulrush config`.
 
 mod check;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod ini;
 pub mod parse;
 pub mod render;
@@ -128,11 +130,19 @@ pub struct Loaded {
 /// Reads the configuration from an environment (`std::env::vars_os()` in the program) and a file, which may be missing.
 #[must_use]
 pub fn load(file: &Path, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Loaded {
+    interpret_all(environment, |mistakes, notices| sources::file(file, mistakes, notices))
+}
+
+/// Makes the configuration of an environment and what `in_file` reads.
+fn interpret_all(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+    in_file: impl FnOnce(&mut Vec<Mistake>, &mut Vec<Notice>) -> Vec<Setting>,
+) -> Loaded {
     let mut mistakes = Vec::new();
     let mut notices = Vec::new();
     let plain_names: Vec<&str> = OPTIONS.iter().filter(|spec| spec.plain_variable).map(|spec| spec.name).collect();
     let environment = sources::environment(environment, &plain_names, &mut mistakes);
-    let in_file = sources::file(file, &mut mistakes, &mut notices);
+    let in_file = in_file(&mut mistakes, &mut notices);
     for setting in environment.settings.iter().chain(&in_file) {
         if table::find(&setting.name).is_none_or(|spec| spec.plain_variable) {
             notices.push(unknown(setting));

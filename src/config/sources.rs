@@ -115,8 +115,13 @@ pub(super) fn file(path: &Path, mistakes: &mut Vec<Mistake>, notices: &mut Vec<N
             return Vec::new();
         }
     };
+    settings(path, &text, mistakes)
+}
+
+/// Reads the text of the file at `path`.
+pub(super) fn settings(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
     let at = |line| Source::File { path: path.to_owned(), line };
-    let (settings, bad) = ini::parse(&text);
+    let (settings, bad) = ini::parse(text);
     mistakes.extend(bad.into_iter().map(|bad| Mistake {
         option: "line".to_owned(),
         value: bad.text,

@@ -14,6 +14,8 @@ use bytes::Bytes;
 use crate::validate::Validate;
 
 pub mod duration;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 pub mod gojson;
 pub mod keys;
 pub mod net;

@@ -22,6 +22,8 @@ use super::{Datastore, Error, Event, Kind, ListPage, WatchBatch};
 use crate::model::{AsOf, Revision};
 
 mod driver;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod folder;
 mod known;
 mod parse;

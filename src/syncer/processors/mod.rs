@@ -12,6 +12,8 @@ use crate::model::{KvPair, gojson, resource};
 pub mod block_affinity;
 mod common;
 pub mod conflict;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 pub mod felix_config;
 pub mod host_endpoint;
 pub mod ip_pool;

@@ -1,5 +1,7 @@
 //! etcd that is away at the start or goes away later, and what is written to an empty one.
 
+#![allow(clippy::float_cmp, reason = "counts are whole numbers")]
+
 use anyhow::ensure;
 use serde_json::Value;
 

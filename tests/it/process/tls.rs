@@ -127,10 +127,10 @@ fn replaced_certificates_are_used_for_new_connections() -> anyhow::Result<()> {
     authority.issue("server", "typha-server")?;
     authority.issue("client", "typha-client")?;
     let daemon = authority.daemon(&served)?;
-    let server = format!("localhost:{}", daemon.sync.port());
+    let address = format!("localhost:{}", daemon.sync.port());
     let arguments = authority.arguments("client", "typha-server");
     let mut old: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    old.extend(["--server", &server]);
+    old.extend(["--server", &address]);
     let watcher = Watcher::spawn_to(&old)?;
     watcher.wait_for("in-sync")?;
 

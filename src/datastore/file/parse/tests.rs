@@ -143,6 +143,17 @@ fn bombs_are_refused() {
 }
 
 #[test]
+fn aliases_are_taken_within_reason() {
+    let file = |uses: usize| {
+        let uses = vec!["*a"; uses].join(", ");
+        format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: p}}\nx: &a [one, two, three]\ny: [{uses}]\n")
+    };
+    assert_eq!(yaml(&file(1_000)).unwrap().len(), 1);
+    let refused = yaml(&file(MAX_ALIASED_NODES / 4)).unwrap_err();
+    assert!(refused.line.is_some() && refused.reason.contains("alias"), "{refused:?}");
+}
+
+#[test]
 fn names_of_files_decide() {
     for (name, read) in
         [("a.yaml", true), ("b.yml", true), ("c.json", true), ("d.txt", false), ("e", false), ("f.yaml~", false)]
