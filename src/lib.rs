@@ -9,27 +9,47 @@
 //!
 //! Modules in reading order, which is the data's order.
 
-pub mod cli;
-pub mod config;
-pub mod daemon;
+// The road, in the data's order. (Blank lines keep the formatter from sorting it.)
+pub mod model;
+
 pub mod datastore;
-pub mod debug;
+
+pub mod syncer;
+
 pub mod decoupler;
-#[cfg(test)]
-mod fuzzing;
+
+pub mod validate;
+
+pub mod snapcache;
+
+pub mod syncproto;
+
+pub mod syncserver;
+
+// Beside the road.
+pub mod config;
+pub mod debug;
 pub mod health;
 pub mod http;
 pub mod logging;
 pub mod metrics;
-pub mod model;
-pub mod pipeline;
 pub mod problems;
-pub mod snapcache;
 pub mod status;
 pub mod syncclient;
-pub mod syncer;
-pub mod syncproto;
-pub mod syncserver;
 pub mod tasks;
 pub mod tls;
-pub mod validate;
+
+// Above it.
+pub mod pipeline;
+
+pub mod daemon;
+
+pub mod cli;
+
+#[cfg(test)]
+mod fuzzing;
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -72,8 +72,9 @@ pub(super) struct Sender {
     patience: Patience,
     phase: Phase,
     mark: Arc<Mark>,
-    /// Until the client gets here it is not told a status: the head when its snapshot ended.
-    joining: Option<Arc<Mark>>,
+    /// Until the client gets to the second place (the head when its snapshot ended) it is not told the status of the first
+    /// (its snapshot).
+    joining: Option<(Arc<Mark>, Arc<Mark>)>,
     wake: watch::Receiver<u64>,
     dry: bool,
     grace_until: Option<Instant>,
@@ -175,7 +176,7 @@ impl Sender {
                 Piece::End => {
                     // Snapshot => Following
                     push(out, snapshot.end());
-                    self.joining = Some(self.feed.head());
+                    self.joining = Some((self.mark.clone(), self.feed.head()));
                     self.follow();
                     self.join(out);
                     Step::Pause
@@ -203,8 +204,9 @@ impl Sender {
                     push(out, self.feed.format().updates(range, &[]));
                 }
                 // CatchUp => Following
-                let told = if self.joining.take().is_some() { SyncStatus::WaitForDatastore } else { self.mark.status };
-                self.mark = target.clone();
+                let target = target.clone();
+                let told = self.joining.take().map_or(self.mark.status, |(from, _)| self.told_since(&from));
+                self.mark = target;
                 self.tell_status(told, out);
                 self.follow();
                 Ok(Step::Queued(0))
@@ -228,11 +230,15 @@ impl Sender {
 
     /// Tells a new client the status once it has what there was at the end of its snapshot.
     fn join(&mut self, out: &mut VecDeque<Bytes>) {
-        if self.joining.as_ref().is_some_and(|target| self.mark.sequence >= target.sequence) {
-            self.joining = None;
-            // A status that changed on the way was told with its segment; saying it again does no harm.
-            self.tell_status(SyncStatus::WaitForDatastore, out);
+        if let Some((from, _)) = self.joining.take_if(|(_, target)| self.mark.sequence >= target.sequence) {
+            self.tell_status(self.told_since(&from), out);
         }
+    }
+
+    /// What a client knows of the status that was told none with its snapshot: a status that changed on the way came with
+    /// its segment.
+    fn told_since(&self, snapshot: &Mark) -> SyncStatus {
+        if snapshot.has_status_of(&self.mark) { SyncStatus::WaitForDatastore } else { self.mark.status }
     }
 
     fn advance(&mut self, now: Instant, room: usize, out: &mut VecDeque<Bytes>) -> Result<Step, CloseReason> {

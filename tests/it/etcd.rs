@@ -133,7 +133,8 @@ async fn ids_and_empty_affinities() {
 async fn twenty_thousand_keys_in_pages_at_one_revision() {
     const KEYS: usize = 20_000;
     let etcd = Etcd::start().await;
-    let (mut client, store) = (etcd.client().await, store(&etcd));
+    let config = EtcdConfig { page_limit: 1_000, ..EtcdConfig::new([etcd.url()]) };
+    let (mut client, store) = (etcd.client().await, EtcdStore::connect(config).unwrap());
     let body = format!(r#"{{"spec":"{}"}}"#, "x".repeat(800));
     for chunk in (0..KEYS).collect::<Vec<_>>().chunks(100) {
         let puts: Vec<_> = chunk

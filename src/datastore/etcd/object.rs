@@ -74,7 +74,8 @@ fn body(kind: &Kind, value: Vec<u8>) -> Result<Bytes, String> {
     }
     let value = if std::str::from_utf8(&value).is_ok() { value } else { repaired_utf8(&value) };
     match serde_json::from_slice::<IgnoredAny>(&value) {
-        Ok(_) => Ok(Bytes::from(value)),
+        Ok(_) if value.trim_ascii_start().starts_with(b"{") => Ok(Bytes::from(value)),
+        Ok(_) => Err("the value is JSON, but not an object".to_owned()),
         Err(error) => Err(format!("the value is not JSON: {error}")),
     }
 }
