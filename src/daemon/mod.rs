@@ -210,12 +210,13 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     };
     tasks.stopping();
     stop.cancel();
+    // The endpoints' tasks are supervised like all others, so they have to end before those are waited for.
+    endpoints.stop();
     if tokio::time::timeout(STOP_LIMIT, tasks.all_ended()).await.is_err() {
         let alive = |task: &TaskInfo| task.state == "idle" || task.state == "running";
         let left: Vec<String> = tasks.dump().into_iter().filter(alive).map(|task| task.name).collect();
         warn!(?left, "some tasks did not stop in time");
     }
-    endpoints.stop();
     info!("ended");
     ended
 }
