@@ -183,7 +183,7 @@ async fn twenty_thousand_keys_in_pages_at_one_revision() {
 async fn a_page_beyond_the_message_limit_is_asked_for_in_halves() {
     let etcd = Etcd::start().await;
     let (mut client, store) = (etcd.client().await, store(&etcd));
-    let body = format!("\"{}\"", "x".repeat(1_400_000));
+    let body = format!(r#"{{"spec":"{}"}}"#, "x".repeat(1_400_000));
     for i in 0..50 {
         client.put(key(&IP_POOL, &format!("p{i:02}")), body.as_str(), None).await.unwrap();
     }

@@ -1,7 +1,7 @@
 //! Go's view of whole objects: every type's fields in order, how JSON is read into them and written again.
 //!
 //! Whole v3 and Kubernetes objects go to agents as Calico's Go structs would print them: unknown fields gone, fields in
-//! declaration order, empty ones omitted as their tags say. `types.json` holds these declarations; [`decode`] reads JSON
+//! declaration order, empty ones omitted as their tags say. `types.json` holds these declarations; [`mod@decode`] reads JSON
 //! into a tree of [`Node`]s under them, [`Node::write`] prints one. Validation walks the same tree and finds Go's
 //! validation tags in the table.
 

@@ -1,7 +1,7 @@
 //! Calico's wire: Go's gob encoding of the messages of [`super::messages`].
 //!
 //! [`Decoder`] takes the bytes of one direction as they arrive and gives envelopes. It assumes nothing about type ids, and
-//! whatever a peer sends, what it holds stays within its [`Limits`]. [`encode`] and [`encode_updates`] write values with the
+//! whatever a peer sends, what it holds stays within its [`Limits`]. [`encode()`] and [`encode_updates`] write values with the
 //! fixed type ids of [`server_prefix`] and [`client_prefix`], so that the bytes of a message do not depend on a connection
 //! and can be shared. The server, the client and the wire formats use both; no I/O happens here.
 //!

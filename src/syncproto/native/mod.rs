@@ -1,6 +1,6 @@
 //! Our own protocol: length-delimited frames of bincode-format messages. No sockets, no clock.
 //!
-//! The feed encodes with the [`crate::syncproto::format::WireFormat`]s of [`format`](self::format), the server's driver
+//! The feed encodes with the [`crate::syncproto::format::WireFormat`]s of [`mod@format`], the server's driver
 //! reads clients with [`decode_client`], the client library reads servers with [`decode_server`]. The bytes are described
 //! in `docs/protocol.md`; [`codec`] makes frames, [`payload`] makes their content, [`messages`] are the values.
 //!
