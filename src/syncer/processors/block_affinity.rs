@@ -162,7 +162,7 @@ mod tests {
             id: ObjectId { namespace: "".into(), name: "node-a/ipv4/block/10.0.0.0-26".into() },
             revision: "5".into(),
             dialect: Dialect::Etcd,
-            body: Default::default(),
+            body: bytes::Bytes::default(),
         };
         let (key, value) = Affinities.convert(&object).unwrap();
         assert_eq!(key.as_str(), "/calico/ipam/v2/host/node-a/ipv4/block/10.0.0.0-26");

@@ -9,11 +9,8 @@ use super::lines::Plug;
 use super::run::Role;
 
 /// Short, so that a dead connection does not fill a whole run; well above the server's interval of pings.
-pub(super) const TIMEOUTS: Timeouts = Timeouts {
-    connect: Duration::from_millis(800),
-    read: Duration::from_millis(1500),
-    write: Duration::from_millis(1000),
-};
+pub(super) const TIMEOUTS: Timeouts =
+    Timeouts { connect: Duration::from_millis(800), read: Duration::from_millis(1500), write: Duration::from_secs(1) };
 
 /// Follows until the simulation ends.
 pub(super) async fn follow(

@@ -333,14 +333,14 @@ impl World<'_> {
         {
             self.fault(&format!("{name} is cut off"));
             self.sim.partition(name, "server");
-            self.later(Duration::from_millis(3000), Undo::Repair(name));
+            self.later(Duration::from_secs(3), Undo::Repair(name));
         }
         if self.rng.random_bool(weather.hold)
             && let Some((name, _)) = self.some_agent()
         {
             self.fault(&format!("{name} is held up"));
             self.sim.hold(name, "server");
-            self.later(Duration::from_millis(2000), Undo::Release(name));
+            self.later(Duration::from_secs(2), Undo::Release(name));
         }
         let down = self.undo.iter().any(|(_, undo)| matches!(undo, Undo::Start));
         if !down && self.rng.random_bool(weather.crash) {
