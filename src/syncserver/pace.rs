@@ -12,8 +12,8 @@ use tokio::time::Instant;
 /// From one round's start to the next one's passes at least this many times what serving the clients took: the rest of the
 /// machine is left to the pipelines, the kernel's side of the sockets, and the agents' own clean-up.
 ///
-/// Measured with 502 agents and 200 changes a second (docs/performance.md): with 3 nearly every change is a round of its own;
-/// with 6 a round carries twice as many for 57 % of the CPU time, but the 99th percentile doubles. 4 keeps both in bounds.
+/// One run each with 502 agents and 200 changes a second (docs/performance.md): with 3 nearly every change was a message of its
+/// own; with 6 the CPU time was 57 % of that, and the 99th percentile twice as long. 4 keeps both in bounds.
 const SHARE: u32 = 4;
 
 /// Decides when the next round may start.
