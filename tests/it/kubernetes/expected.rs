@@ -31,10 +31,8 @@ use crate::apiserver::rest::{Refused, Rest};
 /// In memory, this takes a second at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A value and its revision.
-pub(super) type Held = (Bytes, Arc<str>);
-/// What one agent holds.
-pub(super) type Content = BTreeMap<Key, Held>;
+/// What one agent holds: values without their revisions, which a change that changes nothing leaves behind.
+pub(super) type Content = BTreeMap<Key, Bytes>;
 
 #[derive(Deserialize)]
 struct List<'a> {
@@ -148,7 +146,7 @@ async fn converted(spec: PipelineSpec, store: &MemoryStore) -> anyhow::Result<Co
                 SyncerEvent::Updates(updates) => {
                     for update in updates {
                         if let Some(value) = update.value {
-                            content.insert(update.key, (value.bytes, update.revision));
+                            content.insert(update.key, value.bytes);
                         } else {
                             content.remove(&update.key);
                         }
