@@ -12,6 +12,8 @@ use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter};
 
+use super::strict::{self, ReadError};
+
 /// Exponents below this print in exponent form.
 const SMALL: f64 = 1e-6;
 /// Absolute values from this on print in exponent form.
@@ -48,12 +50,12 @@ pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
     String::from_utf8(out).expect("JSON of text is text")
 }
 
-/// Reads JSON as leniently as Go: bytes that are not UTF-8 and lone surrogate escapes become U+FFFD.
+/// Reads JSON as leniently as Go, and no more so ([`strict`]): bytes that are not UTF-8 and lone surrogate escapes become U+FFFD.
 ///
 /// # Errors
 /// When the text is not JSON or does not fit the type.
-pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
-    parse_with(body, |body| serde_json::from_slice(body))
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ReadError> {
+    parse_with(body, |body| strict::from_slice(body))
 }
 
 /// [`parse`] with a reader of the caller's own. It runs a second time, on mended text, when it fails on text that needs

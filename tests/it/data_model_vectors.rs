@@ -375,14 +375,7 @@ fn split_kind(kind: &str) -> (&str, &str) {
     kind.rsplit_once('/').expect("a kind is named group/version/kind")
 }
 
-fn compare(
-    case: &Json,
-    step: &str,
-    expected: &Json,
-    statuses: &[String],
-    output: &Output,
-    differences: &mut String,
-) {
+fn compare(case: &Json, step: &str, expected: &Json, statuses: &[String], output: &Output, differences: &mut String) {
     let mut wanted: BTreeMap<String, Vec<Sent>> = BTreeMap::new();
     for update in list(expected) {
         let or_empty = |field: &str| update[field].as_str().unwrap_or_default().to_owned();

@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 ///
 /// # Panics
 /// When the value has managed fields that are not where whole objects have them.
-pub fn owed(value: &str, datastore: &str) -> String {
+pub(crate) fn owed(value: &str, datastore: &str) -> String {
     const FIELD: &str = "\"managedFields\":";
     if datastore == "etcd" {
         return value.to_owned();

@@ -336,7 +336,9 @@ impl Visitor<'_> for &FieldName {
     fn visit_str<E: de::Error>(self, name: &str) -> Result<Option<usize>, E> {
         Ok(self.schema.index_of(name).or_else(|| match self.case {
             Case::Exact => None,
-            Case::Folded | Case::FoldedLean => self.schema.fields.iter().position(|field| field.json.eq_ignore_ascii_case(name)),
+            Case::Folded | Case::FoldedLean => {
+                self.schema.fields.iter().position(|field| field.json.eq_ignore_ascii_case(name))
+            }
         }))
     }
 }
