@@ -15,6 +15,9 @@ mod data_model_vectors;
 #[path = "../support/etcd.rs"]
 mod real_etcd;
 
+#[path = "../support/apiserver/mod.rs"]
+mod apiserver;
+
 mod etcd;
 mod folder;
 mod simulation;
@@ -23,4 +26,5 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod kubernetes;
 mod process;
