@@ -17,6 +17,11 @@ pub(super) fn together(options: &mut [Resolved], mistakes: &mut Vec<Mistake>) {
     rebalancing(options, mistakes);
 }
 
+/// Whether anything is read from the Kubernetes API.
+pub(super) fn uses_kubernetes(options: &[Resolved]) -> bool {
+    text(options, "DatastoreType") == "kubernetes" || text(options, "ConnectionRebalancingMode") == "kubernetes"
+}
+
 fn get<'a>(options: &'a [Resolved], name: &str) -> &'a Resolved {
     options.iter().find(|option| option.spec.name == name).expect("names in this file are in the option table")
 }

@@ -14,6 +14,7 @@ mod check;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;
 mod ini;
+mod kubernetes;
 pub mod parse;
 pub mod render;
 mod sources;
@@ -27,6 +28,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+use crate::datastore::kubernetes::KubernetesConfig;
 pub use parse::Value;
 use sources::Setting;
 pub use sources::Source;
@@ -141,7 +143,8 @@ fn interpret_all(
     let mut mistakes = Vec::new();
     let mut notices = Vec::new();
     let plain_names: Vec<&str> = OPTIONS.iter().filter(|spec| spec.plain_variable).map(|spec| spec.name).collect();
-    let environment = sources::environment(environment, &plain_names, &mut mistakes);
+    let variables: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    let environment = sources::environment(variables.iter().cloned(), &plain_names, &mut mistakes);
     let in_file = in_file(&mut mistakes, &mut notices);
     for setting in environment.settings.iter().chain(&in_file) {
         if table::find(&setting.name).is_none_or(|spec| spec.plain_variable) {
@@ -158,7 +161,12 @@ fn interpret_all(
         options.push(resolve(spec, given.into_iter().flatten(), &mut mistakes, &mut notices));
     }
     check::together(&mut options, &mut mistakes);
-    let config = if mistakes.is_empty() { Ok(Config::new(&options)) } else { Err(Mistakes(mistakes)) };
+    let kubernetes = if check::uses_kubernetes(&options) {
+        kubernetes::from_environment(&variables, &mut mistakes, &mut notices)
+    } else {
+        KubernetesConfig::default()
+    };
+    let config = if mistakes.is_empty() { Ok(Config::new(&options, kubernetes)) } else { Err(Mistakes(mistakes)) };
     Loaded { options, notices, config }
 }
 

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use super::Resolved;
 use super::parse::Value;
+use crate::datastore::kubernetes::KubernetesConfig;
 
 /// Everything that can be configured.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Where the data comes from.
     pub datastore: DatastoreConfig,
@@ -55,12 +56,14 @@ impl fmt::Display for DatastoreType {
 }
 
 /// Where the data comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DatastoreConfig {
     /// Which kind of datastore.
     pub datastore_type: DatastoreType,
     /// For etcd.
     pub etcd: EtcdConfig,
+    /// For the Kubernetes API, whatever is read from it.
+    pub kubernetes: KubernetesConfig,
     /// For a folder.
     pub file: FileConfig,
     /// Never write to the datastore.
@@ -365,12 +368,12 @@ pub struct DebugConfig {
 
 impl Config {
     /// Makes the configuration from checked options.
-    pub(super) fn new(options: &[Resolved]) -> Self {
+    pub(super) fn new(options: &[Resolved], kubernetes: KubernetesConfig) -> Self {
         let get = Lookup { options };
         let min_version = if get.text("TLS_MIN_VERSION") == "1.3" { TlsVersion::V1_3 } else { TlsVersion::V1_2 };
         let cipher_suites = get.text("TLS_CIPHER_SUITES");
         Self {
-            datastore: datastore(get),
+            datastore: datastore(get, kubernetes),
             logging: logging(get),
             health: HealthConfig {
                 enabled: get.bool("HealthEnabled"),
@@ -398,7 +401,7 @@ impl Config {
     }
 }
 
-fn datastore(get: Lookup<'_>) -> DatastoreConfig {
+fn datastore(get: Lookup<'_>, kubernetes: KubernetesConfig) -> DatastoreConfig {
     let mut endpoints = get.list("EtcdEndpoints");
     if endpoints.is_empty() {
         endpoints.push(format!("{}://{}", get.text("EtcdScheme"), get.text("EtcdAddr")));
@@ -415,6 +418,7 @@ fn datastore(get: Lookup<'_>) -> DatastoreConfig {
             cert_file: get.path("EtcdCertFile"),
             ca_file: get.path("EtcdCaFile"),
         },
+        kubernetes,
         file: FileConfig { path: get.path("DatastorePath"), quiet: get.duration("FileQuietSecs") },
         read_only: get.bool("DatastoreReadOnly"),
     }

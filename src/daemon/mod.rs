@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use prometheus::Registry;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
@@ -117,17 +117,26 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         pipeline.start(&tasks, &health, &stop);
     }
     {
-        let (writable, read_only) = (source.writable.clone(), config.datastore.read_only);
+        let options =
+            InitOptions { read_only: config.datastore.read_only, cluster_types: source.cluster_types.clone() };
+        let writable = source.writable.clone();
         let cancel = stop.clone();
         tasks.spawn("watches", async move {
             // What components expect in a fresh datastore has to be there before anybody is told to be in sync.
-            if let Some(store) = writable {
-                let options = InitOptions { read_only, ..InitOptions::default() };
-                if cancel.run_until_cancelled(initialise(&*store, &options)).await.is_none() {
-                    return;
+            let (may_serve, told) = oneshot::channel();
+            let initialising = async {
+                match writable {
+                    Some(store) => initialise(&*store, &options, may_serve).await,
+                    None => drop(may_serve),
                 }
-            }
-            hub.run(cancel).await;
+            };
+            let watching = async {
+                // Told, or there is nothing to wait for.
+                if cancel.run_until_cancelled(told).await.is_some() {
+                    hub.run(cancel.clone()).await;
+                }
+            };
+            tokio::join!(cancel.run_until_cancelled(initialising), watching);
         });
     }
     for (name, tls) in [("sync-certificates", &sync_tls), ("metrics-certificates", &metrics_tls)] {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use tokio::sync::watch;
 
 use crate::config::{DatastoreConfig, DatastoreType};
@@ -11,6 +11,7 @@ use crate::datastore::Datastore;
 use crate::datastore::etcd::{EtcdConfig, EtcdStore};
 use crate::datastore::file::{FileConfig, FileStatus, FileStore};
 use crate::datastore::init::Writable;
+use crate::datastore::kubernetes::KubernetesStore;
 use crate::syncer::pipelines::Flavour;
 
 /// The datastore, and what goes with its type.
@@ -19,6 +20,8 @@ pub(super) struct Source {
     pub(super) datastore: Arc<dyn Datastore>,
     /// The same, where Bulrush writes to it at start.
     pub(super) writable: Option<Arc<dyn Writable>>,
+    /// Words that the cluster information gets at start.
+    pub(super) cluster_types: Vec<String>,
     /// Which kinds and conversions go with it.
     pub(super) flavour: Flavour,
     /// Where it is, for people.
@@ -41,9 +44,7 @@ impl Source {
         match config.datastore_type {
             DatastoreType::Etcdv3 => Self::etcd(config),
             DatastoreType::File => Self::folder(config),
-            DatastoreType::Kubernetes => bail!(
-                "DatastoreType = kubernetes: this build has no Kubernetes datastore yet; use etcdv3 or file, or run Typha"
-            ),
+            DatastoreType::Kubernetes => Self::kubernetes(config),
         }
     }
 
@@ -58,8 +59,22 @@ impl Source {
         Ok(Self {
             datastore: store.clone(),
             writable: Some(store),
+            cluster_types: vec!["typha".to_owned()],
             flavour: Flavour::Etcd,
             location: config.etcd.endpoints.join(","),
+            files: None,
+            reload: None,
+        })
+    }
+
+    fn kubernetes(config: &DatastoreConfig) -> anyhow::Result<Self> {
+        let store = Arc::new(KubernetesStore::connect(config.kubernetes.clone()).context("set up the Kubernetes API")?);
+        Ok(Self {
+            datastore: store.clone(),
+            location: store.server().to_owned(),
+            writable: Some(store),
+            cluster_types: ["typha", "kdd"].map(str::to_owned).to_vec(),
+            flavour: Flavour::Kubernetes,
             files: None,
             reload: None,
         })
@@ -73,6 +88,7 @@ impl Source {
             files: Some(store.status()),
             datastore: Arc::new(store.clone()),
             writable: None,
+            cluster_types: Vec::new(),
             flavour: Flavour::Folder,
             location,
             reload: Some(Box::new(move || store.reload())),

@@ -11,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use rand::RngCore;
 use serde_json::{Map, Value, json};
+use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
@@ -22,6 +23,8 @@ use crate::syncer::kinds;
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause between attempts. Typha's.
 pub const RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// Pause where somebody has to act first: a role, or the definitions of the kinds.
+pub const LONG_PAUSE: Duration = Duration::from_secs(5);
 /// How often one object is read again because somebody else wrote it in between, within one attempt.
 const MAX_CONFLICTS: u32 = 10;
 /// Failed attempts are logged from the first on, then once per this many.
@@ -81,26 +84,40 @@ impl Default for InitOptions {
 
 /// Initialises the datastore; comes back when that has succeeded, however long it takes.
 ///
+/// `may_serve` is told when what is in the datastore may be served: at the end, or earlier if waiting longer may be in vain,
+/// because we are not permitted to write or the kinds are not defined yet.
+///
 /// # Cancel safety
 /// May be dropped at any time: every write stands for itself.
-pub async fn initialise(store: &dyn Writable, options: &InitOptions) {
+pub async fn initialise(store: &dyn Writable, options: &InitOptions, may_serve: oneshot::Sender<()>) {
+    let mut may_serve = Some(may_serve);
+    let mut serve = || {
+        // Nobody waits any more: the daemon ends.
+        may_serve.take().map(|told| told.send(()))
+    };
     if options.read_only {
         info!("read-only: the datastore is not initialised");
+        serve();
         return;
     }
     for attempt in 0_u64.. {
-        let reason = match timeout(ATTEMPT_TIMEOUT, ensure(store, options)).await {
+        let (reason, pause) = match timeout(ATTEMPT_TIMEOUT, ensure(store, options)).await {
             Ok(Ok(written)) => {
                 info!(written, "the datastore is initialised");
+                serve();
                 return;
             }
-            Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no end within {ATTEMPT_TIMEOUT:?}"),
+            Ok(Err(error @ (Error::Forbidden { .. } | Error::KindAbsent { .. }))) => {
+                serve();
+                (error.to_string(), LONG_PAUSE)
+            }
+            Ok(Err(error)) => (error.to_string(), RETRY_PAUSE),
+            Err(_) => (format!("no end within {ATTEMPT_TIMEOUT:?}"), RETRY_PAUSE),
         };
         if attempt % LOG_EVERY == 0 {
             warn!(attempt, reason, "initialising the datastore failed, trying again");
         }
-        sleep(RETRY_PAUSE).await;
+        sleep(pause).await;
     }
 }
 

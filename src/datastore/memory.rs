@@ -276,7 +276,7 @@ impl MemoryStore {
             kind_state.refusals -= 1;
             Some(Error::Retry { doing, reason: "the test wants it so".to_owned() })
         } else if kind_state.absent {
-            Some(Error::KindAbsent { kind: kind.to_string() })
+            Some(Error::KindAbsent { kind: kind.to_string(), gone: false })
         } else if kind_state.forbidden {
             Some(Error::Forbidden { doing, reason: "the test wants it so".to_owned() })
         } else {

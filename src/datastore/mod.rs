@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use crate::model::{AsOf, Revision};
@@ -16,6 +17,7 @@ pub mod backoff;
 pub mod etcd;
 pub mod file;
 pub mod init;
+pub mod kubernetes;
 pub mod memory;
 
 /// What can be listed and watched.
@@ -160,6 +162,9 @@ pub enum Error {
     KindAbsent {
         /// The kind.
         kind: String,
+        /// Whether the datastore vouches that objects of the kind are gone, should there have been any. Otherwise what
+        /// was known stays known.
+        gone: bool,
     },
     /// Not allowed: retry slowly, and tell the operator what is missing.
     #[error("{doing}: not permitted: {reason}")]
@@ -183,4 +188,10 @@ pub trait Datastore: Send + Sync + fmt::Debug + 'static {
     /// All changes of a kind after `from`, which is the revision of a list or batch. The stream ends without an error
     /// when the datastore closed it in an orderly way: watch again from the last revision seen.
     fn watch(&self, kind: &Kind, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>>;
+
+    /// After [`Error::KindAbsent`]: comes back when it is worthwhile to look for the kind again. `None`: the datastore cannot
+    /// tell, and whoever asks looks now and then.
+    fn arrival(&self, _kind: &Kind) -> Option<BoxFuture<'static, ()>> {
+        None
+    }
 }

@@ -42,7 +42,9 @@ fn severity_of(metadata: &Metadata<'_>) -> Severity {
 fn wanted(metadata: &Metadata<'_>, taken: Severity) -> bool {
     let severity = severity_of(metadata);
     let own = metadata.target().starts_with("bulrush");
-    severity <= taken && (own || severity <= Severity::Info || taken == Severity::Trace)
+    // Its failures are ours to tell, with what was tried and what to check.
+    let told_by_us = metadata.target().starts_with("kube");
+    severity <= taken && (own || !told_by_us && severity <= Severity::Info || taken == Severity::Trace)
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {

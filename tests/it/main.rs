@@ -12,6 +12,9 @@ mod data_model_vectors;
 #[path = "../support/etcd.rs"]
 mod real_etcd;
 
+#[path = "../support/apiserver/mod.rs"]
+mod apiserver;
+
 mod etcd;
 mod folder;
 mod simulation;
@@ -20,4 +23,5 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod kubernetes;
 mod process;

@@ -37,8 +37,10 @@ pub(crate) struct TlsFiles {
     pub(crate) client_cert: PathBuf,
     /// The client's key.
     pub(crate) client_key: PathBuf,
-    server_cert: PathBuf,
-    server_key: PathBuf,
+    /// The server's chain, for loopback.
+    pub(crate) server_cert: PathBuf,
+    /// The server's key.
+    pub(crate) server_key: PathBuf,
 }
 
 impl Etcd {
@@ -194,7 +196,8 @@ fn built() -> PathBuf {
     binary
 }
 
-fn issue_certificates(dir: &Path) -> TlsFiles {
+/// Certificates of a fresh authority, written into `dir`.
+pub(crate) fn issue_certificates(dir: &Path) -> TlsFiles {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();

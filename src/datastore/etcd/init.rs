@@ -16,7 +16,7 @@ impl EtcdStore {
     fn key_of(kind: &Kind, name: &str) -> Result<String, Error> {
         match &kind.etcd_prefix {
             Some(prefix) => Ok(format!("{prefix}{name}")),
-            None => Err(Error::KindAbsent { kind: kind.to_string() }),
+            None => Err(Error::KindAbsent { kind: kind.to_string(), gone: false }),
         }
     }
 

@@ -158,6 +158,6 @@ impl Datastore for EtcdStore {
 }
 
 fn absent<T: Send + 'static>(kind: &Kind) -> BoxStream<'static, Result<T, Error>> {
-    let error = Error::KindAbsent { kind: kind.to_string() };
+    let error = Error::KindAbsent { kind: kind.to_string(), gone: false };
     stream::once(async move { Err(error) }).boxed()
 }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
+use tokio::sync::oneshot;
+
 use super::*;
 
 #[derive(Default)]
@@ -124,7 +126,7 @@ async fn failures_are_retried_every_second() {
     let store = Memory::default();
     *store.failures.lock().unwrap() = 5;
     let start = tokio::time::Instant::now();
-    initialise(&store, &InitOptions::default()).await;
+    initialise(&store, &InitOptions::default(), oneshot::channel().0).await;
     assert_eq!(start.elapsed(), 5 * RETRY_PAUSE);
     assert_eq!(*store.writes.lock().unwrap(), 4);
 }
@@ -132,7 +134,9 @@ async fn failures_are_retried_every_second() {
 #[tokio::test]
 async fn read_only_writes_nothing() {
     let store = Memory::default();
-    initialise(&store, &InitOptions { read_only: true, ..InitOptions::default() }).await;
+    let (may_serve, told) = oneshot::channel();
+    initialise(&store, &InitOptions { read_only: true, ..InitOptions::default() }, may_serve).await;
+    assert_eq!(told.await, Ok(()));
     assert!(store.objects.lock().unwrap().is_empty());
 }
 

@@ -70,8 +70,16 @@ impl KindWatch {
             }
             match self.machine.step() {
                 Step::Pause(until) => {
+                    let absent = self.status.borrow().phase == Phase::Absent;
+                    let arrival = if absent { self.shared.datastore.arrival(&self.kind) } else { None };
+                    let over = async {
+                        match arrival {
+                            Some(arrival) => arrival.await,
+                            None => tokio::time::sleep_until(until).await,
+                        }
+                    };
                     tokio::select! {
-                        () = tokio::time::sleep_until(until) => self.machine.pause_over(),
+                        () = over => self.machine.pause_over(),
                         Some(subscriber) = self.joining.recv() => self.join(subscriber),
                     }
                 }
@@ -188,6 +196,10 @@ impl KindWatch {
             }
             Verdict::Absent => {
                 self.publish(Phase::Absent, None);
+                if matches!(error, Error::KindAbsent { gone: true, .. }) && !known_absent {
+                    self.send(KindEvent::ListStart).await;
+                    self.send(KindEvent::ListEnd { revision: no_revision(), as_of: None }).await;
+                }
                 self.send(KindEvent::Absent).await;
             }
             Verdict::Lost => {

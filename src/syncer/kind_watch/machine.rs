@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn absent() -> Error {
-        Error::KindAbsent { kind: "v1/Pod".to_owned() }
+        Error::KindAbsent { kind: "v1/Pod".to_owned(), gone: false }
     }
 
     fn forbidden() -> Error {

@@ -1,0 +1,209 @@
+//! The variables of Calico's generic datastore client, which say where the Kubernetes API is. They are no options of Typha's:
+//! every one is looked up as `CALICO_<NAME>` first and then as `<NAME>`, and only when the API is used.
+//!
+//! `DatastoreType` alone decides that it is: unlike Typha, a stray `ETCD_ENDPOINTS` in the environment does not switch the
+//! datastore; it is warned about.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::{Mistake, Notice, Source};
+use crate::datastore::kubernetes::config::{CalicoGroup, KubernetesConfig, Token};
+
+/// Reads the variables. What is wrong is appended to `mistakes`.
+pub(super) fn from_environment(
+    variables: &[(OsString, OsString)],
+    mistakes: &mut Vec<Mistake>,
+    notices: &mut Vec<Notice>,
+) -> KubernetesConfig {
+    let mut reader = Reader { variables, mistakes };
+    let defaults = KubernetesConfig::default();
+    let config = KubernetesConfig {
+        kubeconfig: reader
+            .text("KUBECONFIG")
+            .map(|(_, paths)| std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect())
+            .unwrap_or_default(),
+        endpoint: reader.text("K8S_API_ENDPOINT").map(|(_, endpoint)| endpoint),
+        context: reader.text("K8S_CURRENT_CONTEXT").map(|(_, context)| context),
+        key_file: reader.path("K8S_KEY_FILE"),
+        cert_file: reader.path("K8S_CERT_FILE"),
+        ca_file: reader.path("K8S_CA_FILE"),
+        // The only name under which Calico's loader finds it.
+        token: reader.exact("CALICO_K8SAPITOKEN").map(|token| Token(token.trim().to_owned())),
+        insecure: reader
+            .parsed("K8S_INSECURE_SKIP_TLS_VERIFY", "true or false", |text| match text {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+                _ => None,
+            })
+            .unwrap_or(defaults.insecure),
+        qps: reader
+            .parsed("K8S_CLIENT_QPS", "requests per second, for example 20", |text| {
+                text.parse::<f32>().ok().filter(|qps| qps.is_finite())
+            })
+            // Zero is what Kubernetes' clients take for "unset".
+            .filter(|qps| *qps != 0.0)
+            .unwrap_or(defaults.qps),
+        burst: reader
+            .parsed("K8S_CLIENT_BURST", "a number of requests, for example 100", |text| text.parse::<u32>().ok())
+            .filter(|burst| *burst != 0)
+            .unwrap_or(defaults.burst),
+        calico_group: reader.parsed("CALICO_API_GROUP", "crd.projectcalico.org/v1 or projectcalico.org/v3", |text| {
+            match text {
+                "projectcalico.org/v3" => Some(CalicoGroup::V3),
+                "crd.projectcalico.org/v1" => Some(CalicoGroup::CrdV1),
+                _ => None,
+            }
+        }),
+        home: reader.exact("HOME").map(PathBuf::from),
+        ..defaults
+    };
+    if config.cert_file.is_some() != config.key_file.is_some() {
+        let (set, missing) = if config.cert_file.is_some() {
+            ("K8S_CERT_FILE", "K8S_KEY_FILE")
+        } else {
+            ("K8S_KEY_FILE", "K8S_CERT_FILE")
+        };
+        let (name, value) = reader.text(set).unwrap_or_default();
+        reader.mistakes.push(mistake(&name, &value, "certificate and key together", &format!("{missing} is not set")));
+    }
+    for contradicting in ["DATASTORE_TYPE", "ETCD_ENDPOINTS"] {
+        if let Some((name, value)) = reader.text(contradicting)
+            && value != "kubernetes"
+        {
+            notices.push(Notice::warning(format!(
+                "{name} is set and not used: DatastoreType = kubernetes decides (Typha would go to etcd with some settings of it)"
+            )));
+        }
+    }
+    config
+}
+
+struct Reader<'a> {
+    variables: &'a [(OsString, OsString)],
+    mistakes: &'a mut Vec<Mistake>,
+}
+
+impl Reader<'_> {
+    /// The variable's value, unless it is empty.
+    fn exact(&mut self, name: &str) -> Option<String> {
+        let (_, value) = self.variables.iter().find(|(found, _)| found == name)?;
+        let Some(text) = value.to_str() else {
+            self.mistakes.push(mistake(name, &value.to_string_lossy(), "text in UTF-8", ""));
+            return None;
+        };
+        (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// The value under one of both names, with the name it was found under.
+    fn text(&mut self, name: &str) -> Option<(String, String)> {
+        let prefixed = format!("CALICO_{name}");
+        if let Some(text) = self.exact(&prefixed) {
+            return Some((prefixed, text));
+        }
+        self.exact(name).map(|text| (name.to_owned(), text))
+    }
+
+    fn path(&mut self, name: &str) -> Option<PathBuf> {
+        let (name, path) = self.text(name)?;
+        let path = PathBuf::from(path);
+        if let Err(error) = std::fs::File::open(&path) {
+            self.mistakes.push(mistake(
+                &name,
+                &path.display().to_string(),
+                "a file that can be read",
+                &error.to_string(),
+            ));
+        }
+        Some(path)
+    }
+
+    fn parsed<T>(&mut self, name: &str, accepted: &str, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let (name, text) = self.text(name)?;
+        let parsed = parse(text.trim());
+        if parsed.is_none() {
+            self.mistakes.push(mistake(&name, &text, accepted, ""));
+        }
+        parsed
+    }
+}
+
+fn mistake(name: &str, value: &str, accepted: &str, hint: &str) -> Mistake {
+    Mistake {
+        option: name.to_owned(),
+        value: value.to_owned(),
+        source: Source::Env(name.to_owned()),
+        accepted: accepted.to_owned(),
+        hint: hint.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(variables: &[(&str, &str)]) -> (KubernetesConfig, Vec<String>, Vec<String>) {
+        let variables: Vec<(OsString, OsString)> =
+            variables.iter().map(|(name, value)| (OsString::from(name), OsString::from(value))).collect();
+        let (mut mistakes, mut notices) = (Vec::new(), Vec::new());
+        let config = from_environment(&variables, &mut mistakes, &mut notices);
+        let texts = mistakes.iter().map(ToString::to_string).collect();
+        (config, texts, notices.into_iter().map(|notice| notice.text).collect())
+    }
+
+    #[test]
+    fn nothing_set_is_the_default() {
+        assert_eq!(read(&[]), (KubernetesConfig::default(), vec![], vec![]));
+        assert_eq!(read(&[("KUBECONFIG", ""), ("K8S_CLIENT_QPS", "0")]).0, KubernetesConfig::default());
+    }
+
+    #[test]
+    fn every_variable_counts_more_with_the_prefix() {
+        let (config, mistakes, _) = read(&[
+            ("K8S_API_ENDPOINT", "https://plain"),
+            ("CALICO_K8S_API_ENDPOINT", "https://prefixed"),
+            ("KUBECONFIG", "/a:/b"),
+            ("K8S_CLIENT_QPS", "12.5"),
+            ("CALICO_K8S_CLIENT_BURST", "7"),
+            ("CALICO_CALICO_API_GROUP", "projectcalico.org/v3"),
+            ("CALICO_K8SAPITOKEN", "secret"),
+            ("K8S_INSECURE_SKIP_TLS_VERIFY", "True"),
+            ("K8S_CURRENT_CONTEXT", "there"),
+            ("HOME", "/root"),
+        ]);
+        assert!(mistakes.is_empty(), "{mistakes:?}");
+        assert_eq!(config.endpoint.as_deref(), Some("https://prefixed"));
+        assert_eq!(config.kubeconfig, [PathBuf::from("/a"), PathBuf::from("/b")]);
+        assert_eq!((config.qps, config.burst, config.insecure), (12.5, 7, true));
+        assert_eq!(config.calico_group, Some(CalicoGroup::V3));
+        assert_eq!(config.context.as_deref(), Some("there"));
+        assert!(!format!("{config:?}").contains("secret"));
+    }
+
+    #[test]
+    fn all_mistakes_at_once() {
+        let (_, mistakes, _) = read(&[
+            ("K8S_CLIENT_QPS", "fast"),
+            ("K8S_CLIENT_BURST", "-1"),
+            ("CALICO_API_GROUP", "v3"),
+            ("K8S_INSECURE_SKIP_TLS_VERIFY", "maybe"),
+            ("K8S_CA_FILE", "/no/such/file"),
+            ("K8S_CERT_FILE", "/dev/null"),
+        ]);
+        insta::assert_snapshot!(mistakes.join("\n"), @r#"
+        K8S_CA_FILE = "/no/such/file" (environment variable K8S_CA_FILE): expected a file that can be read; No such file or directory (os error 2)
+        K8S_INSECURE_SKIP_TLS_VERIFY = "maybe" (environment variable K8S_INSECURE_SKIP_TLS_VERIFY): expected true or false
+        K8S_CLIENT_QPS = "fast" (environment variable K8S_CLIENT_QPS): expected requests per second, for example 20
+        K8S_CLIENT_BURST = "-1" (environment variable K8S_CLIENT_BURST): expected a number of requests, for example 100
+        CALICO_API_GROUP = "v3" (environment variable CALICO_API_GROUP): expected crd.projectcalico.org/v1 or projectcalico.org/v3
+        K8S_CERT_FILE = "/dev/null" (environment variable K8S_CERT_FILE): expected certificate and key together; K8S_KEY_FILE is not set
+        "#);
+    }
+
+    #[test]
+    fn settings_of_another_datastore_are_warned_about() {
+        let (_, _, notices) = read(&[("ETCD_ENDPOINTS", "http://etcd:2379"), ("DATASTORE_TYPE", "kubernetes")]);
+        assert_eq!(notices.len(), 1);
+        assert!(notices[0].starts_with("ETCD_ENDPOINTS is set and not used"));
+    }
+}

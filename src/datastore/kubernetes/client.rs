@@ -1,0 +1,199 @@
+//! Sends requests to the API server: within a rate, not before a pause that the server asked for is over, and with
+//! credentials that are read again when they are refused.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use kube::client::Body;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use super::config::{ConfigError, KubernetesConfig};
+use super::failure::Failure;
+use super::limit::RateLimit;
+
+/// The longest pause that a server may ask for: beyond it we would rather ask once in vain.
+pub(super) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// How long the head of an answer may take. The API server gives up on ordinary requests after a minute.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
+/// How long a whole page or object may take from its head on.
+const BODY_TIMEOUT: Duration = Duration::from_secs(60);
+/// Largest page or object that is accepted, in bytes: 500 objects of the largest size that etcd takes would be some 750 MB,
+/// but a page of usual pods has 5 MB. A kind with larger pages gets smaller ones.
+pub(super) const MAX_BODY_BYTES: usize = 256 * 1024 * 1024;
+/// Largest text of a failure that is read.
+const MAX_FAILURE_BYTES: usize = 64 * 1024;
+/// At most this often are credentials read again because they were refused.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The API server, as we use it. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct ApiClient {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    client: ArcSwap<kube::Client>,
+    /// Where the client comes from, to make it again; `None`: it was given to us.
+    source: Option<KubernetesConfig>,
+    server: String,
+    rate: RateLimit,
+    /// Until when the server asked all of us to wait.
+    closed_until: Mutex<Option<Instant>>,
+    reloaded: Mutex<Option<Instant>>,
+}
+
+impl ApiClient {
+    /// A client from files and settings.
+    pub(super) fn new(config: &KubernetesConfig) -> Result<Self, ConfigError> {
+        let loaded = config.load()?;
+        let server = loaded.cluster_url.to_string();
+        let client = client_of(loaded)?;
+        Ok(Self::build(client, Some(config.clone()), server, config))
+    }
+
+    /// Over a client that was made elsewhere.
+    pub(super) fn fixed(client: kube::Client, config: &KubernetesConfig) -> Self {
+        Self::build(client, None, config.endpoint.clone().unwrap_or_else(|| "given client".to_owned()), config)
+    }
+
+    fn build(
+        client: kube::Client,
+        source: Option<KubernetesConfig>,
+        server: String,
+        config: &KubernetesConfig,
+    ) -> Self {
+        let inner = Inner {
+            client: ArcSwap::from_pointee(client),
+            source,
+            server: server.trim_end_matches('/').to_owned(),
+            rate: RateLimit::new(config.qps, config.burst),
+            closed_until: Mutex::new(None),
+            reloaded: Mutex::new(None),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// The address, for people.
+    pub(super) fn server(&self) -> &str {
+        &self.inner.server
+    }
+
+    /// The library's client, for what does not go through here. Without our bounds.
+    pub(super) fn library(&self) -> kube::Client {
+        (**self.inner.client.load()).clone()
+    }
+
+    /// Reads something whole.
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(super) async fn get(&self, path_and_query: &str) -> Result<bytes::Bytes, Failure> {
+        let response = self.open(path_and_query).await?;
+        whole(response.into_body(), MAX_BODY_BYTES).await
+    }
+
+    /// Begins to read something; the body comes as it comes.
+    pub(super) async fn open(&self, path_and_query: &str) -> Result<Response<Body>, Failure> {
+        let request = Request::get(path_and_query).header(ACCEPT, "application/json").body(Body::empty());
+        self.send(request).await
+    }
+
+    /// Writes an object.
+    pub(super) async fn write(&self, method: Method, path: &str, body: Vec<u8>) -> Result<bytes::Bytes, Failure> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(ACCEPT, "application/json")
+            .header(CONTENT_TYPE, "application/json")
+            .body(Body::from(body));
+        let response = self.send(request).await?;
+        whole(response.into_body(), MAX_BODY_BYTES).await
+    }
+
+    async fn send(&self, request: http::Result<Request<Body>>) -> Result<Response<Body>, Failure> {
+        let request = request.map_err(|error| Failure::Refused(format!("this makes no request: {error}")))?;
+        self.wait_until_open().await;
+        self.inner.rate.turn().await;
+        let client = self.library();
+        let response = match timeout(ANSWER_TIMEOUT, client.send(request)).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(Failure::of_client(&error)),
+            Err(_) => return Err(Failure::retry(format!("no answer within {ANSWER_TIMEOUT:?}"))),
+        };
+        let code = response.status();
+        if code.is_success() {
+            return Ok(response);
+        }
+        let retry_after = response
+            .headers()
+            .get(RETRY_AFTER)
+            .and_then(|value| value.to_str().ok()?.trim().parse().ok())
+            .map(Duration::from_secs);
+        // A failure's text that cannot be read changes nothing about the failure.
+        let body = whole(response.into_body(), MAX_FAILURE_BYTES).await.unwrap_or_default();
+        let failure = Failure::of_answer(code, retry_after, &body);
+        self.learn(code, &failure);
+        Err(failure)
+    }
+
+    async fn wait_until_open(&self) {
+        let until = *self.inner.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(until) = until {
+            sleep_until(until).await;
+        }
+    }
+
+    /// What a failure means for further requests.
+    fn learn(&self, code: StatusCode, failure: &Failure) {
+        match failure {
+            Failure::Retry { after: Some(after), .. } if code == StatusCode::TOO_MANY_REQUESTS => {
+                let until = Instant::now() + (*after).min(LONGEST_RETRY_AFTER);
+                let mut closed = self.inner.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
+                if closed.is_none_or(|already| already < until) {
+                    *closed = Some(until);
+                }
+            }
+            Failure::Unauthorized(_) => self.reload(),
+            _ => {}
+        }
+    }
+
+    /// Reads the configuration's files again: a token or certificate may have been replaced.
+    fn reload(&self) {
+        let Some(source) = &self.inner.source else { return };
+        {
+            let mut reloaded = self.inner.reloaded.lock().unwrap_or_else(PoisonError::into_inner);
+            if reloaded.is_some_and(|at| at.elapsed() < RELOAD_INTERVAL) {
+                return;
+            }
+            *reloaded = Some(Instant::now());
+        }
+        match source.load().and_then(client_of) {
+            Ok(client) => {
+                self.inner.client.store(Arc::new(client));
+                info!(server = self.server(), "credentials for the API server were refused and are read again");
+            }
+            Err(error) => warn!(server = self.server(), %error, "credentials for the API server cannot be read again"),
+        }
+    }
+}
+
+fn client_of(config: kube::Config) -> Result<kube::Client, ConfigError> {
+    kube::Client::try_from(config).map_err(|error| ConfigError::Settings { reason: error.to_string() })
+}
+
+async fn whole(body: Body, limit: usize) -> Result<bytes::Bytes, Failure> {
+    match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await {
+        Ok(Ok(collected)) => Ok(collected.to_bytes()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => {
+            Err(Failure::TooLarge(format!("the answer has more than {limit} bytes")))
+        }
+        Ok(Err(error)) => Err(Failure::retry(format!("the answer broke off: {error}"))),
+        Err(_) => Err(Failure::retry(format!("the answer was not complete within {BODY_TIMEOUT:?}"))),
+    }
+}

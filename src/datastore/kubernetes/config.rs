@@ -1,0 +1,317 @@
+//! Where the API server is and as whom we speak to it: a kubeconfig, single settings, or what every pod is given.
+//!
+//! The order is Calico's: `K8S_*` settings count more than a kubeconfig; without a kubeconfig and without an address it is
+//! `~/.kube/config` if that exists, and else the pod's own service account. The variables are read in [`crate::config`].
+
+use std::path::{Path, PathBuf};
+
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
+};
+
+/// Requests per second unless `K8S_CLIENT_QPS` says otherwise: that of Kubernetes' own clients.
+pub const DEFAULT_QPS: f32 = 5.0;
+/// Requests that may come at once unless `K8S_CLIENT_BURST` says otherwise. Calico's.
+pub const DEFAULT_BURST: u32 = 100;
+/// Objects per page of a list that comes in pages: that of Kubernetes' own clients. A page of big pods is some megabytes.
+pub const DEFAULT_PAGE_LIMIT: u32 = 500;
+/// How long a connection may take to come about.
+const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+/// Name of the only cluster, user and context of a kubeconfig that is made of single settings.
+const ONLY: &str = "environment";
+
+/// Where the API server is, and how it may be used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KubernetesConfig {
+    /// Kubeconfig files, merged as `kubectl` merges them. `KUBECONFIG`.
+    pub kubeconfig: Vec<PathBuf>,
+    /// Address of the API server. `K8S_API_ENDPOINT`.
+    pub endpoint: Option<String>,
+    /// The context of the kubeconfig. `K8S_CURRENT_CONTEXT`.
+    pub context: Option<String>,
+    /// Private key of our client certificate. `K8S_KEY_FILE`.
+    pub key_file: Option<PathBuf>,
+    /// Our client certificate. `K8S_CERT_FILE`.
+    pub cert_file: Option<PathBuf>,
+    /// Authorities for the server's certificate. `K8S_CA_FILE`.
+    pub ca_file: Option<PathBuf>,
+    /// Our token. `CALICO_K8SAPITOKEN`.
+    pub token: Option<Token>,
+    /// Do not check the server's certificate. `K8S_INSECURE_SKIP_TLS_VERIFY`.
+    pub insecure: bool,
+    /// Requests per second; not positive: no limit. `K8S_CLIENT_QPS`.
+    pub qps: f32,
+    /// Requests that may come at once. `K8S_CLIENT_BURST`.
+    pub burst: u32,
+    /// The group of Calico's kinds; `None`: what the server serves decides. `CALICO_API_GROUP`.
+    pub calico_group: Option<CalicoGroup>,
+    /// Look only at some objects of namespaced kinds; not from a variable.
+    pub scope: Option<Scope>,
+    /// Objects per page of a list, at least 1; not from a variable.
+    pub page_limit: u32,
+    /// The home directory, where `.kube/config` may be. `HOME`.
+    pub home: Option<PathBuf>,
+}
+
+impl Default for KubernetesConfig {
+    fn default() -> Self {
+        Self {
+            kubeconfig: Vec::new(),
+            endpoint: None,
+            context: None,
+            key_file: None,
+            cert_file: None,
+            ca_file: None,
+            token: None,
+            insecure: false,
+            qps: DEFAULT_QPS,
+            burst: DEFAULT_BURST,
+            calico_group: None,
+            scope: None,
+            page_limit: DEFAULT_PAGE_LIMIT,
+            home: None,
+        }
+    }
+}
+
+/// A secret that no log shows.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(pub String);
+
+impl std::fmt::Debug for Token {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// The API group in which a cluster keeps Calico's kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CalicoGroup {
+    /// `crd.projectcalico.org/v1`.
+    CrdV1,
+    /// `projectcalico.org/v3`.
+    V3,
+}
+
+/// Some objects of namespaced kinds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// Only this namespace.
+    pub namespace: String,
+    /// Only objects with these labels, in Kubernetes' syntax; empty: all.
+    pub label_selector: String,
+}
+
+/// Why there can be no client. All of it is configuration: an API server that is away is no such error.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// A kubeconfig that cannot be used.
+    #[error("kubeconfig {path:?} is not usable: {reason}")]
+    Kubeconfig {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// No address anywhere.
+    #[error(
+        "no API server is configured: {reason}; set KUBECONFIG or K8S_API_ENDPOINT, or run as a pod with a service \
+         account token"
+    )]
+    NotInCluster {
+        /// What was looked for.
+        reason: String,
+    },
+    /// The settings together make no client.
+    #[error("the settings for the API server do not work: {reason}")]
+    Settings {
+        /// Which, and why.
+        reason: String,
+    },
+}
+
+impl KubernetesConfig {
+    /// Makes the client's configuration; reads files.
+    pub(super) fn load(&self) -> Result<kube::Config, ConfigError> {
+        let mut config = match self.kubeconfig()? {
+            Some(kubeconfig) => self.from_kubeconfig(kubeconfig)?,
+            None => kube::Config::incluster_env()
+                .map_err(|error| ConfigError::NotInCluster { reason: error.to_string() })?,
+        };
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        // We retry by ourselves: with our bounds, and so that a kind's status tells of it.
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    /// The kubeconfig with the single settings in it; `None`: the pod's own account is meant.
+    fn kubeconfig(&self) -> Result<Option<Kubeconfig>, ConfigError> {
+        let in_home = self.home.as_ref().map(|home| home.join(".kube").join("config")).filter(|path| path.is_file());
+        let paths: Vec<&Path> = match (self.kubeconfig.as_slice(), &self.endpoint, &in_home) {
+            ([], None, Some(path)) => vec![path],
+            ([], None, None) => return Ok(None),
+            (paths, _, _) => paths.iter().map(PathBuf::as_path).collect(),
+        };
+        let mut merged = Kubeconfig::default();
+        for path in paths {
+            let wrong = |error: kube::config::KubeconfigError| ConfigError::Kubeconfig {
+                path: path.to_owned(),
+                reason: error.to_string(),
+            };
+            merged = merged.merge(Kubeconfig::read_from(path).map_err(wrong)?).map_err(wrong)?;
+        }
+        self.override_settings(&mut merged);
+        Ok(Some(merged))
+    }
+
+    fn override_settings(&self, kubeconfig: &mut Kubeconfig) {
+        let wanted = self.context.clone().or_else(|| kubeconfig.current_context.clone());
+        if wanted.is_none() && kubeconfig.contexts.is_empty() {
+            let context = Context { cluster: ONLY.to_owned(), user: Some(ONLY.to_owned()), ..Context::default() };
+            kubeconfig.contexts.push(NamedContext {
+                name: ONLY.to_owned(),
+                context: Some(context),
+                ..NamedContext::default()
+            });
+            let cluster =
+                NamedCluster { name: ONLY.to_owned(), cluster: Some(Cluster::default()), ..NamedCluster::default() };
+            kubeconfig.clusters.push(cluster);
+            let user = AuthInfo::default();
+            kubeconfig.auth_infos.push(NamedAuthInfo {
+                name: ONLY.to_owned(),
+                auth_info: Some(user),
+                ..NamedAuthInfo::default()
+            });
+        }
+        let current = wanted.unwrap_or_else(|| ONLY.to_owned());
+        let context = kubeconfig.contexts.iter().find(|context| context.name == current);
+        let (cluster, user) = context
+            .and_then(|context| context.context.as_ref())
+            .map(|context| (context.cluster.clone(), context.user.clone().unwrap_or_default()))
+            .unwrap_or_default();
+        kubeconfig.current_context = Some(current);
+        let clusters = kubeconfig.clusters.iter_mut().filter(|named| named.name == cluster);
+        for cluster in clusters.filter_map(|named| named.cluster.as_mut()) {
+            if let Some(endpoint) = &self.endpoint {
+                cluster.server = Some(endpoint.clone());
+            }
+            if let Some(path) = &self.ca_file {
+                cluster.certificate_authority = Some(path.display().to_string());
+                cluster.certificate_authority_data = None;
+            }
+            if self.insecure {
+                cluster.insecure_skip_tls_verify = Some(true);
+            }
+        }
+        let users = kubeconfig.auth_infos.iter_mut().filter(|named| named.name == user);
+        for user in users.filter_map(|named| named.auth_info.as_mut()) {
+            if let (Some(cert), Some(key)) = (&self.cert_file, &self.key_file) {
+                user.client_certificate = Some(cert.display().to_string());
+                user.client_certificate_data = None;
+                user.client_key = Some(key.display().to_string());
+                user.client_key_data = None;
+            }
+            if let Some(token) = &self.token {
+                user.token = Some(token.0.clone().into());
+                user.token_file = None;
+            }
+        }
+    }
+
+    fn from_kubeconfig(&self, kubeconfig: Kubeconfig) -> Result<kube::Config, ConfigError> {
+        let has_proxy = kubeconfig.clusters.iter().any(|named| {
+            named.cluster.as_ref().and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|url| !url.is_empty())
+        });
+        let settings = |reason: String| ConfigError::Settings { reason };
+        // Nothing in there waits: files are read as they are.
+        let options = KubeConfigOptions::default();
+        let loading = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
+        let loaded = futures_util::FutureExt::now_or_never(loading)
+            .ok_or_else(|| settings("the kubeconfig could not be read at once".to_owned()))?;
+        let mut config = loaded.map_err(|error| settings(error.to_string()))?;
+        if has_proxy {
+            return Err(settings("the kubeconfig names a proxy (proxy-url), which is not supported".to_owned()));
+        }
+        if let Some(proxy) = config.proxy_url.take() {
+            tracing::warn!(%proxy, "the API server is reached directly: proxies of the environment are not used");
+        }
+        Ok(config)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KUBECONFIG: &str = r#"
+apiVersion: v1
+kind: Config
+current-context: one
+contexts:
+- {name: one, context: {cluster: c, user: u}}
+- {name: two, context: {cluster: d, user: u}}
+clusters:
+- {name: c, cluster: {server: "https://one:6443"}}
+- {name: d, cluster: {server: "https://two:6443"}}
+users:
+- {name: u, user: {token: t}}
+"#;
+
+    fn with_file(content: &str) -> (tempfile::TempDir, KubernetesConfig) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config");
+        std::fs::write(&path, content).unwrap();
+        (folder, KubernetesConfig { kubeconfig: vec![path], ..KubernetesConfig::default() })
+    }
+
+    #[test]
+    fn a_kubeconfig_and_its_contexts() {
+        let (_folder, mut config) = with_file(KUBECONFIG);
+        assert_eq!(config.load().unwrap().cluster_url.to_string(), "https://one:6443/");
+        config.context = Some("two".to_owned());
+        assert_eq!(config.load().unwrap().cluster_url.to_string(), "https://two:6443/");
+        config.context = Some("three".to_owned());
+        assert!(config.load().unwrap_err().to_string().contains("three"));
+    }
+
+    #[test]
+    fn single_settings_count_more_than_the_kubeconfig() {
+        let (_folder, mut config) = with_file(KUBECONFIG);
+        config.endpoint = Some("https://three:1".to_owned());
+        config.token = Some(Token("mine".to_owned()));
+        config.insecure = true;
+        let loaded = config.load().unwrap();
+        assert_eq!(loaded.cluster_url.to_string(), "https://three:1/");
+        assert!(loaded.accept_invalid_certs);
+    }
+
+    #[test]
+    fn an_address_is_enough() {
+        let config =
+            KubernetesConfig { endpoint: Some("http://127.0.0.1:1".to_owned()), ..KubernetesConfig::default() };
+        assert_eq!(config.load().unwrap().cluster_url.to_string(), "http://127.0.0.1:1/");
+    }
+
+    #[test]
+    fn the_home_directory_is_looked_into_last() {
+        let home = tempfile::tempdir().unwrap();
+        let config = KubernetesConfig { home: Some(home.path().to_owned()), ..KubernetesConfig::default() };
+        assert!(matches!(config.load(), Err(ConfigError::NotInCluster { .. })));
+        std::fs::create_dir(home.path().join(".kube")).unwrap();
+        std::fs::write(home.path().join(".kube/config"), KUBECONFIG).unwrap();
+        assert_eq!(config.load().unwrap().cluster_url.to_string(), "https://one:6443/");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_file_is_said_with_its_name() {
+        let missing = KubernetesConfig { kubeconfig: vec!["/no/such".into()], ..KubernetesConfig::default() };
+        assert!(missing.load().unwrap_err().to_string().contains("/no/such"));
+        let (_folder, config) = with_file("][");
+        assert!(matches!(config.load(), Err(ConfigError::Kubeconfig { .. })));
+        let (_folder, config) = with_file(&KUBECONFIG.replace("server: \"https://one:6443\"", "server: \":::\""));
+        assert!(matches!(config.load(), Err(ConfigError::Settings { .. })));
+        let proxied = KUBECONFIG.replace("https://one:6443\"", "https://one:6443\", proxy-url: \"http://p:1\"");
+        let (_folder, config) = with_file(&proxied);
+        assert!(config.load().unwrap_err().to_string().contains("proxy"));
+    }
+}

@@ -1,0 +1,274 @@
+//! What an answer of the API server means: whose fault it is and what to do next.
+//!
+//! Pure. Words for the person on call come from here: what was tried, what the server said, what to check.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use kube::core::Status;
+
+use super::super::{Error, Kind};
+use crate::model::Revision;
+
+/// What went wrong with one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Try again, not before this long if the server said so.
+    Retry { reason: String, after: Option<Duration> },
+    /// Our credentials are not accepted (any more).
+    Unauthorized(String),
+    /// We are known, and may not do this.
+    Forbidden(String),
+    /// The server does not know the resource.
+    NotFound(String),
+    /// Somebody else changed or created the object.
+    Conflict(String),
+    /// The position that was asked for is gone.
+    PositionGone(String),
+    /// The server does not take the request as it is. For a streaming list: it does not know those.
+    Refused(String),
+    /// The answer is larger than we take.
+    TooLarge(String),
+}
+
+/// Longest text of a server's words that is passed on.
+const MAX_WORDS: usize = 500;
+
+impl Failure {
+    /// Reads an answer that is no success. `body` is a `Status`, or whatever a proxy in between says.
+    pub(super) fn of_answer(code: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Self {
+        match serde_json::from_slice::<Status>(body) {
+            Ok(status) => Self::of_status(code.as_u16(), retry_after, &status),
+            Err(_) => {
+                let words = String::from_utf8_lossy(body);
+                Self::of_code(code.as_u16(), retry_after, "", clip(words.trim()))
+            }
+        }
+    }
+
+    /// Reads the `Status` that a watch sends when it fails.
+    pub(super) fn of_event(status: &Status) -> Self {
+        let failure = Self::of_status(status.code, None, status);
+        match failure {
+            Self::Retry { .. } | Self::PositionGone(_) | Self::Unauthorized(_) | Self::Forbidden(_) => failure,
+            // The same position would bring the same error.
+            Self::NotFound(reason) | Self::Conflict(reason) | Self::Refused(reason) | Self::TooLarge(reason) => {
+                Self::PositionGone(reason)
+            }
+        }
+    }
+
+    fn of_status(code: u16, retry_after: Option<Duration>, status: &Status) -> Self {
+        let seconds = status.details.as_ref().map_or(0, |details| details.retry_after_seconds);
+        let after = retry_after.or_else(|| (seconds > 0).then(|| Duration::from_secs(u64::from(seconds))));
+        let mut words = clip(&status.message);
+        if words.is_empty() {
+            words.clone_from(&status.reason);
+        }
+        let too_large = words.contains("Too large resource version")
+            || status
+                .details
+                .as_ref()
+                .is_some_and(|details| details.causes.iter().any(|cause| cause.reason == "ResourceVersionTooLarge"));
+        if too_large {
+            // The server is behind: its own cache, or a cluster restored from a backup. A list tells.
+            return Self::PositionGone(words);
+        }
+        Self::of_code(code, after, &status.reason, words)
+    }
+
+    fn of_code(code: u16, after: Option<Duration>, status_reason: &str, words: String) -> Self {
+        let said = if words.is_empty() { format!("HTTP status {code}") } else { format!("{words} ({code})") };
+        match (code, status_reason) {
+            (410, _) | (_, "Expired" | "Gone") => Self::PositionGone(said),
+            (401, _) => Self::Unauthorized(said),
+            (403, _) => Self::Forbidden(said),
+            (404 | 405, _) => Self::NotFound(said),
+            (409, _) => Self::Conflict(said),
+            (429, _) => Self::Retry { reason: format!("the API server is overloaded: {said}"), after },
+            (400..=499, _) => Self::Refused(said),
+            _ => Self::Retry { reason: said, after },
+        }
+    }
+
+    /// Reads an error of the client: no answer came.
+    pub(super) fn of_client(error: &kube::Error) -> Self {
+        let mut text = String::new();
+        let mut cause: Option<&dyn std::error::Error> = Some(error);
+        while let Some(error) = cause {
+            let words = error.to_string();
+            // Many layers only repeat what the next one says.
+            if !text.contains(&words) {
+                if !text.is_empty() {
+                    text.push_str(": ");
+                }
+                text.push_str(&words);
+            }
+            cause = error.source();
+        }
+        if matches!(error, kube::Error::Auth(_)) {
+            return Self::Unauthorized(text);
+        }
+        let hint = [
+            ("refused", "; check that the API server runs and that address and port are right"),
+            ("certificate", "; check the certificate authority in the kubeconfig or K8S_CA_FILE"),
+            ("dns", "; check the host name"),
+        ];
+        let lower = text.to_ascii_lowercase();
+        if let Some((_, hint)) = hint.iter().find(|(sign, _)| lower.contains(sign)) {
+            text.push_str(hint);
+        }
+        Self::Retry { reason: text, after: None }
+    }
+
+    /// A failure without words of the server's.
+    pub(super) fn retry(reason: impl Into<String>) -> Self {
+        Self::Retry { reason: reason.into(), after: None }
+    }
+
+    /// The error for the caller who tried `verb` on a kind at `server`, at position `revision`. `resource` is the kind's
+    /// place in the API.
+    pub(super) fn into_error(self, verb: &str, resource: &Resource, server: &str, revision: &Revision) -> Error {
+        let doing = format!("{verb} {} from the API server at {server}", resource.name());
+        match self {
+            Self::Retry { reason, .. } | Self::Refused(reason) | Self::Conflict(reason) | Self::TooLarge(reason) => {
+                Error::Retry { doing, reason }
+            }
+            Self::Unauthorized(reason) => Error::Retry {
+                doing,
+                reason: format!(
+                    "{reason}; our credentials are not accepted: check the token (expired, or its service account \
+                     deleted) or the client certificate; they are read again before the next attempt"
+                ),
+            },
+            Self::Forbidden(reason) => Error::Forbidden {
+                doing,
+                reason: format!("{reason}; add to the ClusterRole: {}", resource.rule(&["list", "watch"])),
+            },
+            Self::NotFound(_) => Error::KindAbsent { kind: resource.name(), gone: false },
+            Self::PositionGone(reason) => Error::Relist { doing, revision: revision.clone(), reason },
+        }
+    }
+}
+
+fn clip(words: &str) -> String {
+    match words.char_indices().nth(MAX_WORDS) {
+        Some((end, _)) => format!("{}…", &words[..end]),
+        None => words.to_owned(),
+    }
+}
+
+/// Where a kind is in the API.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Resource {
+    /// API group as served; empty for the core group.
+    pub(super) group: String,
+    /// Version within the group.
+    pub(super) version: String,
+    /// Lower-case plural.
+    pub(super) plural: String,
+}
+
+impl Resource {
+    /// The kind in the group that this server serves.
+    pub(super) fn new(kind: &Kind, group: &str, version: &str) -> Self {
+        Self { group: group.to_owned(), version: version.to_owned(), plural: kind.plural.clone().into_owned() }
+    }
+
+    /// `pods`, `ippools.crd.projectcalico.org`.
+    pub(super) fn name(&self) -> String {
+        if self.group.is_empty() { self.plural.clone() } else { format!("{}.{}", self.plural, self.group) }
+    }
+
+    /// The path of all objects, or those of one namespace.
+    pub(super) fn path(&self, namespace: Option<&str>) -> String {
+        let root = if self.group.is_empty() {
+            format!("/api/{}", self.version)
+        } else {
+            format!("/apis/{}/{}", self.group, self.version)
+        };
+        match namespace {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{}", self.plural),
+            None => format!("{root}/{}", self.plural),
+        }
+    }
+
+    /// The line of a `ClusterRole` that permits `verbs`.
+    pub(super) fn rule(&self, verbs: &[&str]) -> String {
+        format!("{{apiGroups: [{:?}], resources: [{:?}], verbs: {verbs:?}}}", self.group, self.plural)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::syncer::kinds;
+
+    fn answer(code: u16, body: &str) -> Failure {
+        Failure::of_answer(StatusCode::from_u16(code).unwrap(), None, body.as_bytes())
+    }
+
+    #[test]
+    fn answers_by_what_to_do_next() {
+        let status = |code: u16, reason: &str| {
+            format!(
+                r#"{{"kind":"Status","apiVersion":"v1","status":"Failure","message":"m","reason":"{reason}","code":{code}}}"#
+            )
+        };
+        assert_eq!(answer(410, &status(410, "Expired")), Failure::PositionGone("m (410)".to_owned()));
+        assert!(matches!(answer(401, "Unauthorized"), Failure::Unauthorized(_)));
+        assert!(matches!(answer(403, &status(403, "Forbidden")), Failure::Forbidden(_)));
+        assert!(matches!(answer(404, "404 page not found\n"), Failure::NotFound(_)));
+        assert!(matches!(answer(422, &status(422, "Invalid")), Failure::Refused(_)));
+        assert!(matches!(answer(409, &status(409, "Conflict")), Failure::Conflict(_)));
+        assert!(matches!(answer(500, ""), Failure::Retry { .. }));
+        assert!(
+            matches!(answer(502, "<html>bad gateway</html>"), Failure::Retry { reason, .. } if reason.contains("gateway"))
+        );
+    }
+
+    #[test]
+    fn the_servers_wish_for_a_pause_is_kept() {
+        let body = br#"{"kind":"Status","status":"Failure","message":"slow down","reason":"TooManyRequests","code":429,"details":{"retryAfterSeconds":7}}"#;
+        let code = StatusCode::TOO_MANY_REQUESTS;
+        let after = |failure| match failure {
+            Failure::Retry { after, .. } => after,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(after(Failure::of_answer(code, None, body)), Some(Duration::from_secs(7)));
+        let header = Some(Duration::from_secs(2));
+        assert_eq!(after(Failure::of_answer(code, header, body)), header, "the header counts");
+        assert_eq!(after(Failure::of_answer(code, header, b"busy")), header);
+    }
+
+    #[test]
+    fn a_server_behind_our_position_means_a_list() {
+        let body = br#"{"kind":"Status","status":"Failure","message":"Too large resource version: 90, current: 5","reason":"Timeout","code":504,"details":{"causes":[{"reason":"ResourceVersionTooLarge"}]}}"#;
+        assert!(matches!(Failure::of_answer(StatusCode::GATEWAY_TIMEOUT, None, body), Failure::PositionGone(_)));
+    }
+
+    #[test]
+    fn forbidden_names_the_missing_rule() {
+        let resource = Resource::new(&kinds::IP_POOL, "crd.projectcalico.org", "v1");
+        let failure = Failure::Forbidden("no".to_owned());
+        let error = failure.into_error("list", &resource, "https://api", &"".into());
+        assert_eq!(
+            error.to_string(),
+            r#"list ippools.crd.projectcalico.org from the API server at https://api: not permitted: no; add to the ClusterRole: {apiGroups: ["crd.projectcalico.org"], resources: ["ippools"], verbs: ["list", "watch"]}"#
+        );
+    }
+
+    #[test]
+    fn paths_and_names() {
+        let pods = Resource::new(&kinds::POD, "", "v1");
+        assert_eq!((pods.name().as_str(), pods.path(None).as_str()), ("pods", "/api/v1/pods"));
+        let slices = Resource::new(&kinds::ENDPOINT_SLICE, "discovery.k8s.io", "v1");
+        assert_eq!(slices.path(Some("kube-system")), "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices");
+    }
+
+    #[test]
+    fn long_answers_are_cut() {
+        let Failure::Retry { reason, .. } = answer(500, &"é".repeat(5_000)) else { panic!("a retry") };
+        assert!(reason.chars().count() < 600);
+    }
+}

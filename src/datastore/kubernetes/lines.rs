@@ -1,0 +1,72 @@
+//! Cuts the body of a watch into its lines, one event each, without copying what is whole.
+
+use bytes::{Bytes, BytesMut};
+
+/// The longest line that is accepted, in bytes. etcd takes values of 1.5 MiB unless told otherwise, and JSON of a protobuf
+/// object is up to a few times as long: an object beyond this was made to do harm.
+pub(super) const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
+
+/// A line is too long: what follows cannot be told apart.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLong;
+
+/// Collects chunks and gives lines.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    /// Beginning of a line whose end has not arrived.
+    rest: BytesMut,
+}
+
+impl Lines {
+    /// Appends the lines that `chunk` completes, without their ends. Empty lines are left out.
+    ///
+    /// # Errors
+    /// When a line has grown beyond [`MAX_LINE_BYTES`].
+    pub(super) fn push(&mut self, mut chunk: Bytes, lines: &mut Vec<Bytes>) -> Result<(), TooLong> {
+        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
+            let mut line = chunk.split_to(end + 1);
+            line.truncate(end);
+            if !self.rest.is_empty() {
+                self.rest.extend_from_slice(&line);
+                line = self.rest.split().freeze();
+            }
+            if !line.trim_ascii().is_empty() {
+                lines.push(line);
+            }
+        }
+        self.rest.extend_from_slice(&chunk);
+        if self.rest.len() > MAX_LINE_BYTES { Err(TooLong) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_line_that_never_ends_is_refused() {
+        let mut lines = Lines::default();
+        let chunk = Bytes::from(vec![b'x'; 1024 * 1024]);
+        let mut out = Vec::new();
+        let refused = (0..40).position(|_| lines.push(chunk.clone(), &mut out).is_err());
+        assert_eq!((refused, out.len()), (Some(32), 0));
+    }
+
+    proptest! {
+        #[test]
+        fn lines_are_the_same_however_they_are_cut(text in "[a-c\n]{0,60}", cuts in proptest::collection::vec(1_usize..9, 0..40)) {
+            let mut lines = Lines::default();
+            let mut out = Vec::new();
+            let mut rest = Bytes::from(text.clone());
+            for cut in cuts.into_iter().chain([60]) {
+                let piece = rest.split_to(cut.min(rest.len()));
+                lines.push(piece, &mut out).unwrap();
+            }
+            let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+            let expected: Vec<&str> = whole.split('\n').filter(|line| !line.is_empty()).collect();
+            prop_assert_eq!(out, expected);
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! Lists: all objects of a kind at one revision.
+//!
+//! A server that can is asked for a stream (a watch that begins with everything there is): it holds no whole list in memory
+//! for us, and the stream goes on as the watch. A server that refuses that is asked for pages, all of the revision of the
+//! first one. Both are consistent reads: what they vouch for is as new as the request.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use futures_util::stream::{self, Stream};
+use tracing::{debug, info, warn};
+
+use super::super::{Dialect, Error, Event, Kind, ListPage, Object};
+use super::failure::{Failure, Resource};
+use super::object::{Page, object};
+use super::watch::{OpenWatch, Read, Received, read};
+use super::{Shared, lock};
+use crate::model::{AsOf, no_revision};
+
+/// Objects that are handed on together from a stream, and their bytes: enough that handing on costs nothing, little enough
+/// that a slow consumer holds little.
+const MAX_PAGE_OBJECTS: usize = 500;
+const MAX_PAGE_BYTES: usize = 1024 * 1024;
+/// How long a stream may be silent before its initial events are complete: as long as the API server tries to bring its
+/// own cache up to date (3 s), with room. A server that ignores the wish for initial events is found out by this.
+const STREAM_PATIENCE: Duration = Duration::from_secs(20);
+
+/// The pages of a kind. Ends after the last page or the first error.
+pub(super) fn pages(shared: Arc<Shared>, kind: Kind) -> impl Stream<Item = Result<ListPage, Error>> {
+    stream::unfold(Some(Lister { shared, kind, step: Step::Start }), |lister| async move {
+        let mut lister = lister?;
+        // Boxed: the client's future is large, and there is one per kind.
+        match Box::pin(lister.next()).await {
+            Ok(Some(page)) => Some((Ok(page), Some(lister))),
+            Ok(None) => None,
+            Err(error) => Some((Err(error), None)),
+        }
+    })
+}
+
+struct Lister {
+    shared: Arc<Shared>,
+    kind: Kind,
+    step: Step,
+}
+
+enum Step {
+    Start,
+    Stream { open: Box<OpenWatch>, started: SystemTime, deferred: Vec<Event> },
+    Pages { resource: Resource, dialect: Dialect, started: SystemTime, limit: u32, token: String },
+    Over,
+}
+
+impl Lister {
+    async fn next(&mut self) -> Result<Option<ListPage>, Error> {
+        loop {
+            match std::mem::replace(&mut self.step, Step::Over) {
+                Step::Over => return Ok(None),
+                Step::Start => self.step = self.start().await?,
+                Step::Stream { open, started, deferred } => return self.from_stream(open, started, deferred).await,
+                Step::Pages { resource, dialect, started, limit, token } => {
+                    let page = self.page(&resource, dialect, started, limit, &token).await;
+                    return match page {
+                        Ok(page) => Ok(Some(page)),
+                        Err(failure) => Err(self.failed(Some(&resource), failure)),
+                    };
+                }
+            }
+        }
+    }
+
+    fn failed(&self, resource: Option<&Resource>, failure: Failure) -> Error {
+        self.shared.error("list", &self.kind, resource, failure, &no_revision())
+    }
+
+    async fn start(&mut self) -> Result<Step, Error> {
+        let (resource, dialect) = self.shared.locate(&self.kind).await.map_err(|failure| self.failed(None, failure))?;
+        let started = SystemTime::now();
+        if lock(&self.shared.only_pages).contains(&self.kind) {
+            return Ok(self.pages(resource, dialect));
+        }
+        let query = [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")];
+        match OpenWatch::open(&self.shared, &self.kind, resource, dialect, &no_revision(), &query).await {
+            Ok(open) => Ok(Step::Stream { open: Box::new(open), started, deferred: Vec::new() }),
+            Err((resource, Failure::Refused(reason))) => {
+                debug!(kind = %self.kind, reason, "the API server gives no streaming list");
+                lock(&self.shared.only_pages).insert(self.kind.clone());
+                Ok(self.pages(resource, dialect))
+            }
+            Err((resource, failure)) => Err(self.failed(Some(&resource), failure)),
+        }
+    }
+
+    fn pages(&self, resource: Resource, dialect: Dialect) -> Step {
+        let limit = self.shared.page_limit;
+        Step::Pages { resource, dialect, started: SystemTime::now(), limit, token: String::new() }
+    }
+
+    /// Reads from the stream until a page is full or the initial events are complete.
+    async fn from_stream(
+        &mut self,
+        mut open: Box<OpenWatch>,
+        started: SystemTime,
+        mut deferred: Vec<Event>,
+    ) -> Result<Option<ListPage>, Error> {
+        let mut objects = Vec::new();
+        let mut bytes = 0;
+        loop {
+            let lines = match open.receive(STREAM_PATIENCE).await {
+                Ok(Received::Lines(lines)) => lines,
+                Ok(Received::Ended) => {
+                    let failure = Failure::retry("the stream broke off before the list was complete");
+                    return Err(self.failed(Some(open.resource()), failure));
+                }
+                Ok(Received::Silent) => {
+                    warn!(kind = %self.kind, "a streaming list fell silent: it is asked for in pages from now on");
+                    lock(&self.shared.only_pages).insert(self.kind.clone());
+                    let failure = Failure::retry(format!("no byte of the list for {STREAM_PATIENCE:?}"));
+                    return Err(self.failed(Some(open.resource()), failure));
+                }
+                Err(failure) => return Err(self.failed(Some(open.resource()), failure)),
+            };
+            let mut end = None;
+            for line in &lines {
+                bytes += line.len();
+                let event = match read(line, open.dialect()) {
+                    Ok(Read::Event(event)) => event,
+                    Ok(Read::Bookmark(revision, true)) if end.is_none() => {
+                        end = Some(revision);
+                        continue;
+                    }
+                    Ok(Read::Bookmark(..) | Read::Nothing) => continue,
+                    Err(failure) => return Err(self.failed(Some(open.resource()), failure)),
+                };
+                match event {
+                    // A list knows no deletions: from the first one on, changes belong to the watch.
+                    Event::Put(object) if end.is_none() && deferred.is_empty() => objects.push(object),
+                    Event::Malformed { id, reason } if end.is_none() && deferred.is_empty() => {
+                        warn!(kind = %self.kind, %id, reason, "an object cannot be read: it counts as absent");
+                    }
+                    other => deferred.push(other),
+                }
+            }
+            if let Some(revision) = end {
+                open.listed(revision.clone(), deferred);
+                self.shared.keep(&self.kind, *open);
+                let as_of = Some(AsOf { revision: revision.clone(), at: started });
+                return Ok(Some(ListPage { objects, revision, as_of }));
+            }
+            if objects.len() >= MAX_PAGE_OBJECTS || bytes >= MAX_PAGE_BYTES {
+                self.step = Step::Stream { open, started, deferred };
+                return Ok(Some(ListPage { objects, revision: no_revision(), as_of: None }));
+            }
+        }
+    }
+
+    /// Asks for one page, and sets the step for what follows it.
+    async fn page(
+        &mut self,
+        resource: &Resource,
+        dialect: Dialect,
+        started: SystemTime,
+        mut limit: u32,
+        token: &str,
+    ) -> Result<ListPage, Failure> {
+        let body = loop {
+            let text = limit.to_string();
+            let url = self.shared.url(&self.kind, resource, &[("limit", &text), ("continue", token)]);
+            match self.shared.client.get(&url).await {
+                Err(Failure::TooLarge(reason)) if limit > 1 => {
+                    limit /= 2;
+                    info!(kind = %self.kind, reason, limit, "asking for smaller pages");
+                }
+                other => break other?,
+            }
+        };
+        let page: Page<'_> =
+            serde_json::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
+        let items = match page.items {
+            Some(items) => items,
+            // Go writes an empty list as null in places; an answer that is something else has no revision.
+            None if !page.metadata.resource_version.is_empty() => Vec::new(),
+            None => return Err(Failure::retry("the answer is no list: it has neither items nor a revision")),
+        };
+        let mut objects: Vec<Object> = Vec::with_capacity(items.len());
+        for item in items {
+            match object(&body, item, dialect) {
+                Ok(object) => objects.push(object),
+                Err(unreadable) => {
+                    let id = unreadable.id.map(|id| id.to_string()).unwrap_or_default();
+                    warn!(kind = %self.kind, id, reason = unreadable.reason, "an object cannot be read: it counts as absent");
+                }
+            }
+        }
+        let revision = page.metadata.resource_version.as_str().into();
+        if page.metadata.continue_token.is_empty() {
+            let as_of = Some(AsOf { revision: Arc::clone(&revision), at: started });
+            return Ok(ListPage { objects, revision, as_of });
+        }
+        let token = page.metadata.continue_token;
+        self.step = Step::Pages { resource: resource.clone(), dialect, started, limit, token };
+        Ok(ListPage { objects, revision, as_of: None })
+    }
+}

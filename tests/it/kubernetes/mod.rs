@@ -1,0 +1,3 @@
+//! The Kubernetes datastore against a real API server.
+
+mod harness;

@@ -1,0 +1,162 @@
+//! Custom resources: minimal definitions, of our own making, of every kind that Calico's syncers watch.
+//!
+//! They say group, names and scope and keep every field, so that tests can also store what Calico's own schemas forbid.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use bulrush::datastore::Kind;
+use bulrush::syncer::kinds;
+use bulrush::syncer::pipelines::{self, Flavour};
+use bulrush::syncer::processors::Context;
+use serde_json::{Value, json};
+
+use super::ApiServer;
+use super::rest::Rest;
+
+/// How long the server may take to serve a kind that it was told about.
+const SERVED_WITHIN: Duration = Duration::from_secs(60);
+/// Pause between two looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Where definitions are.
+pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// The API group that holds Calico's resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CrdGroup {
+    /// `crd.projectcalico.org/v1`.
+    V1,
+    /// `projectcalico.org/v3`.
+    V3,
+}
+
+impl CrdGroup {
+    /// Group and version.
+    pub(crate) fn group_version(self) -> (&'static str, &'static str) {
+        match self {
+            Self::V1 => ("crd.projectcalico.org", "v1"),
+            Self::V3 => ("projectcalico.org", "v3"),
+        }
+    }
+
+    /// As in an object's `apiVersion`.
+    pub(crate) fn api_version(self) -> &'static str {
+        match self {
+            Self::V1 => "crd.projectcalico.org/v1",
+            Self::V3 => "projectcalico.org/v3",
+        }
+    }
+
+    /// Group and version where a kind is served.
+    fn home(self, kind: &Kind) -> (&str, &str) {
+        if is_calico(kind) { self.group_version() } else { (&kind.group, &kind.version) }
+    }
+
+    /// `group/resource`, as requests are counted.
+    pub(crate) fn resource(self, kind: &Kind) -> String {
+        let (group, _) = self.home(kind);
+        if group.is_empty() { kind.plural.to_string() } else { format!("{group}/{}", kind.plural) }
+    }
+
+    /// The path of a kind's collection; without a namespace that of all namespaces.
+    pub(crate) fn collection(self, kind: &Kind, namespace: &str) -> String {
+        let (group, version) = self.home(kind);
+        let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        if kind.namespaced && !namespace.is_empty() {
+            format!("{root}/namespaces/{namespace}/{}", kind.plural)
+        } else {
+            format!("{root}/{}", kind.plural)
+        }
+    }
+
+    /// The path of one object.
+    pub(crate) fn path(self, kind: &Kind, namespace: &str, name: &str) -> String {
+        format!("{}/{name}", self.collection(kind, namespace))
+    }
+}
+
+/// Whether a kind is one of Calico's own.
+pub(crate) fn is_calico(kind: &Kind) -> bool {
+    kind.group == "projectcalico.org"
+}
+
+/// Every kind that the syncers watch where Kubernetes is the datastore, each once.
+pub(crate) fn watched_kinds() -> Vec<Kind> {
+    let specs = pipelines::calico(Flavour::Kubernetes, &Context::default());
+    let kinds: BTreeSet<Kind> =
+        specs.into_iter().flat_map(|spec| spec.sources).flat_map(|source| source.kinds).collect();
+    kinds.into_iter().collect()
+}
+
+/// Those of them that have to be defined: Calico's, and third parties'.
+pub(crate) fn custom_kinds() -> Vec<Kind> {
+    let third_party = [kinds::K8S_CLUSTER_NETWORK_POLICY, kinds::VM_INSTANCE_MIGRATION];
+    watched_kinds().into_iter().filter(|kind| is_calico(kind) || third_party.contains(kind)).collect()
+}
+
+/// The definition of a kind.
+pub(crate) fn definition(kind: &Kind, group: CrdGroup) -> Value {
+    let (group, version) = group.home(kind);
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{}.{group}", kind.plural),
+            // Groups below k8s.io ask for it.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test's own"},
+        },
+        "spec": {
+            "group": group,
+            "names": {
+                "kind": kind.name,
+                "listKind": format!("{}List", kind.name),
+                "plural": kind.plural,
+                "singular": kind.name.to_lowercase(),
+            },
+            "scope": if kind.namespaced { "Namespaced" } else { "Cluster" },
+            "versions": [{
+                "name": version,
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    })
+}
+
+/// The path of a kind's definition.
+pub(crate) fn definition_path(kind: &Kind, group: CrdGroup) -> String {
+    format!("{DEFINITIONS}/{}.{}", kind.plural, group.home(kind).0)
+}
+
+/// Defines a kind and waits until it is served.
+pub(crate) async fn install(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow::Result<()> {
+    rest.create(DEFINITIONS, &definition(kind, group)).await?;
+    served(rest, kind, group).await
+}
+
+/// Waits until a kind is served.
+async fn served(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow::Result<()> {
+    let path = format!("{}?limit=1", group.collection(kind, ""));
+    let answered = async {
+        while rest.get(&path).await.is_err() {
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::time::timeout(SERVED_WITHIN, answered).await.with_context(|| format!("{path} is not served"))
+}
+
+impl ApiServer {
+    /// Defines every custom kind, third parties' included, and waits until all are served.
+    pub(crate) async fn install_crds(&self, group: CrdGroup) -> anyhow::Result<()> {
+        let rest = self.rest();
+        let kinds = custom_kinds();
+        let all = kinds.iter().map(|kind| (DEFINITIONS.to_owned(), definition(kind, group))).collect();
+        rest.create_all(all).await?;
+        for kind in &kinds {
+            served(&rest, kind, group).await?;
+        }
+        Ok(())
+    }
+}
