@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, SystemTime};
 
+use arc_swap::ArcSwap;
 use bytes::{Buf, Bytes, BytesMut};
 use prometheus::IntGauge;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
@@ -26,6 +27,7 @@ use super::feed::{FeedKey, Feeds, NoFeed};
 use super::handshake::{Handshake, Hello};
 use super::inbound::{ClientEvent, Inbound};
 use super::liveness::{Liveness, Timeouts};
+use super::peers::Peers;
 use super::reason::CloseReason;
 use super::sender::{Patience, Sender};
 use super::status::ClientState;
@@ -58,6 +60,18 @@ pub(super) struct Shared {
     /// Names the life of this server's caches.
     pub(super) epoch: u64,
     pub(super) seed: u64,
+    /// Where clients may go that have to leave.
+    pub(super) peers: Arc<ArcSwap<Peers>>,
+}
+
+impl Shared {
+    /// Where a client that is to leave may go: for a goodbye.
+    fn alternatives(&self, client: &Client, reason: &CloseReason) -> Vec<String> {
+        if !reason.sends_elsewhere() {
+            return Vec::new();
+        }
+        self.peers.load().for_client(client.peer, client.near, self.seed ^ client.id)
+    }
 }
 
 impl std::fmt::Debug for Shared {
@@ -80,7 +94,9 @@ pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: 
         established.stream(&client).await
     };
     client.set_state(ClientState::Closing);
-    let goodbye = established.sender.feed().format().goodbye(&reason.to_string());
+    let alternatives = shared.alternatives(&client, &reason);
+    let goodbye = established.sender.feed().format().goodbye(&reason.to_string(), &alternatives);
+    drop(alternatives);
     let mut link = established.link;
     drop(established.sender);
     Box::pin(close(&mut link, &reason, goodbye)).await;
@@ -131,7 +147,9 @@ async fn establish<S: Stream>(stream: S, client: &Client, shared: &Shared) -> Re
             Ok(Established { link, inbound, sender, liveness })
         }
         Err(reason) => {
-            let goodbye = handshake.is_native().then(|| native::encode_goodbye(&reason.to_string(), &[]));
+            let alternatives = || shared.alternatives(client, &reason);
+            let goodbye =
+                handshake.is_native().then(|| native::encode_goodbye(&reason.to_string(), &alternatives()));
             close(&mut link, &reason, goodbye).await;
             Err(reason)
         }

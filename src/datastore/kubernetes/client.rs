@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::config::{ConfigError, KubernetesConfig};
 use super::failure::Failure;
@@ -176,7 +176,7 @@ impl ApiClient {
         match source.load().and_then(client_of) {
             Ok(client) => {
                 self.inner.client.store(Arc::new(client));
-                info!(server = self.server(), "credentials for the API server were refused and are read again");
+                debug!(server = self.server(), "credentials for the API server were refused and are read again");
             }
             Err(error) => warn!(server = self.server(), %error, "credentials for the API server cannot be read again"),
         }
