@@ -193,6 +193,9 @@ async fn churn(args: &Args, store: &Store) -> anyhow::Result<serde_json::Value> 
     let mut probes = start_probes(args.probes.max(1), server.address);
     probes.wait("first sync", START_LIMIT, |seen| seen.in_sync).await?;
     let agents = load::Agents::start(server.address, args.clients, probe::greeting("agent", true), probe::pong())?;
+    if let Store::Kubernetes(cluster) = store {
+        cluster.warm_up().await?;
+    }
     tokio::time::sleep(SETTLE).await;
 
     let changes = args.rate * args.seconds;
