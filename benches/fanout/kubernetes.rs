@@ -215,7 +215,7 @@ fn pod(i: usize, size: Size) -> Value {
     let name = pod_name(i);
     let hash = format!("{:08x}", i.wrapping_mul(2_654_435_761) & 0xffff_ffff);
     let (address, host) =
-        (pod_address(i), format!("172.16.{}.{}", (i % size.nodes) >> 8 & 0xff, i % size.nodes & 0xff));
+        (pod_address(i), format!("172.16.{}.{}", (i % size.nodes) >> 8 & 0xff, (i % size.nodes) & 0xff));
     let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:05Z"});
     let conditions =
         ["PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"].map(condition);
