@@ -14,7 +14,7 @@ use crate::relay::Relay;
 /// A filled datastore.
 pub(crate) enum Store {
     /// Calico's keys in etcd. Ours if there is a process.
-    Etcd { url: String, client: Box<Client>, size: data::Size, _process: Option<Etcd> },
+    Etcd { url: String, client: Box<Client>, size: data::Size, _process: Option<Box<Etcd>> },
     /// Pods and the rest in an API server of ours.
     Kubernetes(Box<Cluster>),
 }
@@ -26,7 +26,7 @@ impl Store {
             (url.to_owned(), None)
         } else {
             let etcd = Etcd::start().await;
-            (etcd.url(), Some(etcd))
+            (etcd.url(), Some(Box::new(etcd)))
         };
         let mut client =
             Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;
