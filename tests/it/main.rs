@@ -18,6 +18,9 @@ mod real_etcd;
 #[path = "../support/apiserver/mod.rs"]
 mod apiserver;
 
+#[path = "../support/scripted_api.rs"]
+mod scripted;
+
 mod etcd;
 mod folder;
 mod simulation;
@@ -28,3 +31,4 @@ mod daemon;
 mod agents;
 mod kubernetes;
 mod process;
+mod scripted_api;
