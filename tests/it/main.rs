@@ -26,5 +26,6 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod deploy;
 mod kubernetes;
 mod process;
