@@ -9,6 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use bulrush::syncer::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use serde_json::{Value, json};
 
@@ -147,6 +149,16 @@ fn typha() -> [Value; 3] {
     [deployment, service, budget]
 }
 
+/// The patch that the manual gives for changing image and command and nothing else. Returns the container.
+async fn swap_image_and_command(server: &ApiServer) -> anyhow::Result<Value> {
+    let manual = super::read("docs/operations.md")?;
+    let patch = manual.split("--type strategic -p '").nth(1).and_then(|rest| rest.split('\'').next());
+    let patch: Value = serde_json::from_str(patch.context("the manual has a patch")?)?;
+    let deployments: kube::Api<Deployment> = kube::Api::namespaced(server.client("admin"), "kube-system");
+    let after = deployments.patch("calico-typha", &PatchParams::default(), &Patch::Strategic(&patch)).await?;
+    Ok(serde_json::to_value(after)?["spec"]["template"]["spec"]["containers"][0].clone())
+}
+
 /// The overlay for the manifest turns Typha's own objects into ours, and leaves the Service as agents know it.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_overlay_takes_typhas_place() -> anyhow::Result<()> {
@@ -158,6 +170,10 @@ async fn the_overlay_takes_typhas_place() -> anyhow::Result<()> {
         let (collection, path) = path(&object)?;
         before.insert(path, rest.create(&collection, &object).await?);
     }
+    let swapped = swap_image_and_command(&server).await?;
+    ensure!(swapped["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{swapped:#}");
+    ensure!(swapped["env"][0]["name"] == "TYPHA_DATASTORETYPE", "the variables are those of the manifest: {swapped:#}");
+
     apply(&rest, &overlay).await?;
     for (path, before) in before {
         let after = rest.get(&path).await?;
