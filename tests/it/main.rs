@@ -29,6 +29,7 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod deploy;
 mod kubernetes;
 mod process;
 mod scripted_api;
