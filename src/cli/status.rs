@@ -18,10 +18,13 @@ use tokio::net::TcpStream;
 use super::local::Local;
 use crate::config::render::columns;
 use crate::config::table::DEFAULT_FILE;
-use crate::status::{Client, Snapshot};
+use crate::status::{Client, Snapshot, Syncer};
 
 /// Longest status that is read: some hundred bytes for each of as many clients as a server can have.
 const MAX_BODY: usize = 64 << 20;
+
+/// Bad objects of one syncer that the table shows: more push the clients off the screen.
+const SHOWN_PROBLEMS: usize = 10;
 
 /// Arguments of `bulrush status`.
 #[derive(Args, Clone, Debug)]
@@ -212,7 +215,24 @@ pub fn table(snapshot: &Snapshot, limit: usize) -> String {
         ]
     });
     out += &columns(&head, rows);
+    out += &problems(&snapshot.syncers);
     out += &clients(&snapshot.clients, limit);
+    out
+}
+
+/// What is bad now, per syncer. One object that several syncers read is in each of them.
+fn problems(syncers: &[Syncer]) -> String {
+    let mut out = String::new();
+    for syncer in syncers.iter().filter(|syncer| !syncer.problems.is_empty()) {
+        let _ = writeln!(out, "\n{}: {} bad, absent for agents", syncer.name, syncer.problem_count);
+        for problem in syncer.problems.iter().take(SHOWN_PROBLEMS) {
+            let _ = writeln!(out, "  {}: {}", plain(&problem.name), plain(&problem.reason));
+        }
+        let left = syncer.problem_count.saturating_sub(syncer.problems.len().min(SHOWN_PROBLEMS) as u64);
+        if left > 0 {
+            let _ = writeln!(out, "  and {left} more; --output json shows more of them");
+        }
+    }
     out
 }
 
@@ -282,7 +302,7 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Datastore, FileError, Syncer};
+    use crate::status::{Datastore, FileError, Problem};
 
     fn client(id: u64, lag_secs: f64) -> Client {
         Client {
@@ -326,6 +346,12 @@ mod tests {
                 as_of_age_secs: Some(0.25),
                 invalid: 1,
                 unconvertible: 0,
+                problems: vec![Problem {
+                    found_by: "Pod".to_owned(),
+                    name: "v1/Pod a/b\u{7}".to_owned(),
+                    reason: "spec.nodeName: invalid type: integer `7`, expected text".to_owned(),
+                }],
+                problem_count: 3,
             }],
             clients: vec![client(1, 0.001), client(2, 61.0), client(3, 0.001)],
         };
@@ -336,6 +362,10 @@ mod tests {
 
         SYNCER  STATUS   KEYS  SEQUENCE  DATA AGE  INVALID  UNCONVERTIBLE
         felix   in-sync  103   42        250ms     1        0
+
+        felix: 3 bad, absent for agents
+          v1/Pod a/b�: spec.nodeName: invalid type: integer `7`, expected text
+          and 2 more; --output json shows more of them
 
         CLIENT  PEER           AGENT      SYNCER  FORMAT      STATE      SEQUENCE  LAG    BEHIND  SENT     CONNECTED
         2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  following  42        1m01s  2       3.0 MiB  1d01h

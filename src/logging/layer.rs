@@ -43,7 +43,7 @@ fn wanted(metadata: &Metadata<'_>, taken: Severity) -> bool {
     let severity = severity_of(metadata);
     let own = metadata.target().starts_with("bulrush");
     // Its failures are ours to tell, with what was tried and what to check.
-    let told_by_us = metadata.target().starts_with("kube");
+    let told_by_us = ["kube", "rustls_platform_verifier"].iter().any(|library| metadata.target().starts_with(library));
     severity <= taken && (own || !told_by_us && severity <= Severity::Info || taken == Severity::Trace)
 }
 

@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn only_endpoints_that_take_connections_count() {
-        let endpoint = |last: u8, conditions: Value| json!({"addresses": [format!("10.0.0.{last}")], "conditions": conditions});
+        let endpoint =
+            |last: u8, conditions: Value| json!({"addresses": [format!("10.0.0.{last}")], "conditions": conditions});
         let slice = slice(json!([
             endpoint(1, json!({"ready": true})),
             endpoint(2, json!({"ready": false})),

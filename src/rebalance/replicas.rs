@@ -358,8 +358,7 @@ mod tests {
             slice("v4", "IPv4", &["10.0.0.1", "10.0.0.2"]),
             slice("v6", "IPv6", &["fd00::1", "fd00::2", "fd00::3"]),
         ]);
-        let sizes: Vec<usize> =
-            replicas.known().into_iter().flatten().map(|replica| replica.addresses.len()).collect();
+        let sizes: Vec<usize> = replicas.known().into_iter().flatten().map(|replica| replica.addresses.len()).collect();
         assert_eq!(sizes, [2, 2, 1]);
     }
 

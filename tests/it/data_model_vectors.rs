@@ -2,7 +2,8 @@
 //!
 //! Every case's content goes into a memory datastore; kind watches, watcher caches, the watcher syncer and the validation
 //! stage make of it what they make in the daemon; what arrives is compared byte for byte, after the lists and after every event.
-//! A case that cannot be read fails. What we do differently on purpose is said in one place, [`expected_statuses`].
+//! A case that cannot be read fails. What we do differently on purpose is said in two places,
+//! [`expected_statuses`] and [`lean`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,6 +27,8 @@ use bulrush::validate::filter::ValidationFilter;
 use serde_json::Value as Json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::lean;
 
 /// Cases that are not run, each with the reason.
 const LEFT_OUT: &[(&str, &str)] = &[];
@@ -153,14 +156,14 @@ fn run(case: &Json, flavour: Flavour) -> Result<(), String> {
         let mut world = World::start(case, flavour);
         let mut differences = String::new();
         let output = world.settle().await;
-        compare("list", &case["output"], &expected_statuses(&case["statuses"], true), &output, &mut differences);
+        compare(case, "list", &case["output"], &expected_statuses(&case["statuses"], true), &output, &mut differences);
         let events = list(&case["input"]["events"]);
         assert_eq!(events.len(), list(&case["steps"]).len(), "one step for every event");
         for (event, step) in events.iter().zip(list(&case["steps"])) {
             world.event(event);
             let output = world.settle().await;
             let statuses = expected_statuses(&step["statuses"], false);
-            compare(text(step, "step"), &step["output"], &statuses, &output, &mut differences);
+            compare(case, text(step, "step"), &step["output"], &statuses, &output, &mut differences);
         }
         world.stop().await;
         if differences.is_empty() { Ok(()) } else { Err(differences) }
@@ -372,12 +375,12 @@ fn split_kind(kind: &str) -> (&str, &str) {
     kind.rsplit_once('/').expect("a kind is named group/version/kind")
 }
 
-fn compare(step: &str, expected: &Json, statuses: &[String], output: &Output, differences: &mut String) {
+fn compare(case: &Json, step: &str, expected: &Json, statuses: &[String], output: &Output, differences: &mut String) {
     let mut wanted: BTreeMap<String, Vec<Sent>> = BTreeMap::new();
     for update in list(expected) {
         let or_empty = |field: &str| update[field].as_str().unwrap_or_default().to_owned();
         wanted.entry(text(update, "key").to_owned()).or_default().push(Sent {
-            value: update["value"].as_str().map(str::to_owned),
+            value: update["value"].as_str().map(|value| lean::owed(value, text(case, "datastore"))),
             update_type: text(update, "updateType").to_owned(),
             revision: or_empty("revision"),
             v3_resource_version: or_empty("v3ResourceVersion"),

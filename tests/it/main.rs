@@ -7,6 +7,9 @@
     reason = "a test fails by panicking, says why it skips, and waits for other processes in real time"
 )]
 
+#[path = "../support/lean.rs"]
+mod lean;
+
 mod data_model_vectors;
 
 #[path = "../support/etcd.rs"]

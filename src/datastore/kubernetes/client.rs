@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{info, warn};
+use tracing::{debug, warn};
 
 use super::config::{ConfigError, KubernetesConfig};
 use super::failure::Failure;
@@ -122,7 +122,11 @@ impl ApiClient {
         let client = self.library();
         let response = match timeout(ANSWER_TIMEOUT, client.send(request)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(Failure::of_client(&error)),
+            Ok(Err(error)) => {
+                // While the server is away, attempts must not use up what it can take when it is back.
+                self.inner.rate.give_back();
+                return Err(Failure::of_client(&error));
+            }
             Err(_) => return Err(Failure::retry(format!("no answer within {ANSWER_TIMEOUT:?}"))),
         };
         let code = response.status();
@@ -176,7 +180,7 @@ impl ApiClient {
         match source.load().and_then(client_of) {
             Ok(client) => {
                 self.inner.client.store(Arc::new(client));
-                info!(server = self.server(), "credentials for the API server were refused and are read again");
+                debug!(server = self.server(), "credentials for the API server were refused and are read again");
             }
             Err(error) => warn!(server = self.server(), %error, "credentials for the API server cannot be read again"),
         }

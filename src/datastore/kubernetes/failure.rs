@@ -94,7 +94,8 @@ impl Failure {
     /// Reads an error of the client: no answer came.
     pub(super) fn of_client(error: &kube::Error) -> Self {
         let mut text = String::new();
-        let mut cause: Option<&dyn std::error::Error> = Some(error);
+        // The library's own word for it is only the name of a variant.
+        let mut cause = std::error::Error::source(error).or(Some(error));
         while let Some(error) = cause {
             let words = error.to_string();
             // Many layers only repeat what the next one says.

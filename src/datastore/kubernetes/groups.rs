@@ -17,7 +17,8 @@ use super::config::CalicoGroup;
 use super::failure::{Failure, Resource};
 
 const V3: &str = "projectcalico.org";
-const CRD: &str = "crd.projectcalico.org";
+/// The group of Calico's kinds as plain custom resources.
+pub(super) const CRD: &str = "crd.projectcalico.org";
 /// How long an answer that decided nothing is believed: all of Calico's kinds ask at the same time.
 const UNDECIDED_FOR: Duration = Duration::from_secs(1);
 

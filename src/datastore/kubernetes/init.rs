@@ -2,12 +2,12 @@
 
 use futures_util::future::BoxFuture;
 use http::Method;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::super::init::{Stored, Writable, Written};
 use super::super::{Error, Kind};
 use super::failure::{Failure, Resource};
-use super::{KubernetesStore, Shared};
+use super::{KubernetesStore, Shared, groups};
 use crate::model::{Revision, no_revision};
 
 impl Writable for KubernetesStore {
@@ -89,7 +89,12 @@ fn for_server(body: &[u8], resource: &Resource, before: Option<&Revision>) -> Ve
     if let Value::Object(metadata) = metadata {
         if before.is_none() {
             metadata.remove("uid");
-            metadata.remove("creationTimestamp");
+            let created = metadata.remove("creationTimestamp");
+            if let Some(created) = created.filter(|_| resource.group == groups::CRD) {
+                // Where this group keeps the metadata of Calico's own API.
+                let calico = json!({ "creationTimestamp": created }).to_string();
+                metadata.insert("annotations".to_owned(), json!({ "projectcalico.org/metadata": calico }));
+            }
         }
         if let Some(before) = before {
             metadata.insert("resourceVersion".to_owned(), before.as_ref().into());
@@ -100,8 +105,6 @@ fn for_server(body: &[u8], resource: &Resource, before: Option<&Revision>) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use crate::syncer::kinds;
 
@@ -114,7 +117,8 @@ mod tests {
         });
         let sent: Value = serde_json::from_slice(&for_server(body.to_string().as_bytes(), &resource, None)).unwrap();
         let expected = json!({
-            "kind": "Tier", "apiVersion": "crd.projectcalico.org/v1", "metadata": {"name": "default"}, "spec": {"order": 1},
+            "kind": "Tier", "apiVersion": "crd.projectcalico.org/v1", "metadata": {"name": "default", "annotations": {"projectcalico.org/metadata": r#"{"creationTimestamp":"t"}"#}},
+            "spec": {"order": 1},
         });
         assert_eq!(sent, expected);
     }

@@ -90,6 +90,11 @@ impl Rest {
         Ok(body)
     }
 
+    /// The bytes at a path.
+    pub(crate) async fn get_bytes(&self, path: &str) -> anyhow::Result<Vec<u8>> {
+        self.send(Method::GET, path, "application/json", None).await
+    }
+
     /// The object at a path.
     pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.send_json(Method::GET, path, "application/json", None).await

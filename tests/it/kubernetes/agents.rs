@@ -1,0 +1,249 @@
+//! Four agents, one per syncer, that remember what they hold and everything that they were ever told to forget.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{bail, ensure};
+use bulrush::model::{Key, SyncStatus};
+use bulrush::syncclient::{Client, Protocol, SyncEvent};
+use bulrush::syncer::SyncerType;
+use bulrush::syncer::processors::Context;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::expected::{Content, expected};
+use crate::apiserver::crds::CrdGroup;
+use crate::apiserver::rest::Rest;
+
+/// How long anything may take on a busy machine before a test gives up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// How long agents may lag before what they should hold is computed afresh.
+const LAG: Duration = Duration::from_secs(4);
+/// Differences that a failure shows.
+const SHOWN: usize = 12;
+
+/// What an agent knows.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    pub(super) content: Content,
+    /// Keys that it was told to forget, in order.
+    pub(super) forgotten: Vec<Key>,
+    /// Statuses that it was told, in order.
+    pub(super) statuses: Vec<SyncStatus>,
+    /// Connections that it lost.
+    lost: Vec<String>,
+}
+
+/// One agent.
+#[derive(Debug)]
+struct Agent {
+    memory: Arc<Mutex<Memory>>,
+    changed: watch::Receiver<u64>,
+    task: JoinHandle<()>,
+}
+
+impl Agent {
+    fn start(server: SocketAddr, syncer: SyncerType) -> anyhow::Result<Self> {
+        // Calico's protocol: what Calico's own agents would be told.
+        let client = Client::builder([server.to_string()])
+            .agent("test")
+            .syncer(syncer)
+            .protocol(Protocol::Calico { compression: true })
+            .start()?;
+        let memory = Arc::new(Mutex::new(Memory::default()));
+        let (changes, changed) = watch::channel(0);
+        let task = tokio::spawn(follow(client, memory.clone(), changes));
+        Ok(Self { memory, changed, task })
+    }
+
+    fn memory(&self) -> MutexGuard<'_, Memory> {
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn follow(mut client: Client, memory: Arc<Mutex<Memory>>, changes: watch::Sender<u64>) {
+    while let Some(event) = client.next().await {
+        {
+            let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
+            match event {
+                SyncEvent::Updates(updates) => {
+                    for update in updates {
+                        if let Some(value) = update.value {
+                            memory.content.insert(update.key, value.bytes);
+                        } else {
+                            memory.content.remove(&update.key);
+                            memory.forgotten.push(update.key);
+                        }
+                    }
+                }
+                SyncEvent::Status(status) => memory.statuses.push(status),
+                SyncEvent::Disconnected { reason, .. } => memory.lost.push(reason.to_string()),
+                _ => {}
+            }
+        }
+        changes.send_modify(|changes| *changes += 1);
+    }
+}
+
+/// One agent per syncer.
+#[derive(Debug)]
+pub(super) struct Agents {
+    agents: BTreeMap<SyncerType, Agent>,
+}
+
+impl Agents {
+    pub(super) fn start(server: SocketAddr) -> anyhow::Result<Self> {
+        let start = |syncer| Ok((syncer, Agent::start(server, syncer)?));
+        Ok(Self { agents: SyncerType::ALL.into_iter().map(start).collect::<anyhow::Result<_>>()? })
+    }
+
+    /// Looks into an agent's memory.
+    pub(super) fn look<T>(&self, syncer: SyncerType, look: impl FnOnce(&Memory) -> T) -> T {
+        look(&self.agents[&syncer].memory())
+    }
+
+    /// Waits until an agent's memory is as `wanted`; `what` names it in the failure.
+    pub(super) async fn until(
+        &self,
+        syncer: SyncerType,
+        what: &str,
+        mut wanted: impl FnMut(&Memory) -> bool,
+    ) -> anyhow::Result<()> {
+        self.until_within(syncer, what, PATIENCE, &mut wanted).await
+    }
+
+    /// The same within a time that the test demands.
+    pub(super) async fn until_within(
+        &self,
+        syncer: SyncerType,
+        what: &str,
+        limit: Duration,
+        mut wanted: impl FnMut(&Memory) -> bool,
+    ) -> anyhow::Result<()> {
+        let agent = &self.agents[&syncer];
+        let mut changed = agent.changed.clone();
+        let reached = async {
+            loop {
+                changed.borrow_and_update();
+                if wanted(&agent.memory()) {
+                    return;
+                }
+                if changed.changed().await.is_err() {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        match tokio::time::timeout(limit, reached).await {
+            Ok(()) => Ok(()),
+            Err(_) => bail!("{syncer}: {what}: not within {limit:?}; statuses {:?}", agent.memory().statuses),
+        }
+    }
+
+    /// Waits until an agent holds a key.
+    pub(super) async fn until_held(&self, syncer: SyncerType, key: &str) -> anyhow::Result<()> {
+        let wanted = Key::from(key);
+        self.until(syncer, &format!("{key} arrives"), |memory| memory.content.contains_key(&wanted)).await
+    }
+
+    /// Waits until every agent was told that it is in sync, now.
+    pub(super) async fn until_in_sync(&self) -> anyhow::Result<()> {
+        for syncer in SyncerType::ALL {
+            self.until(syncer, "in sync", |memory| memory.statuses.last() == Some(&SyncStatus::InSync)).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until all agents hold exactly what the API server holds, and returns it.
+    pub(super) async fn until_equal(
+        &self,
+        rest: &Rest,
+        group: CrdGroup,
+    ) -> anyhow::Result<HashMap<SyncerType, Content>> {
+        let until = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let wanted = expected(rest, group, &Context::default()).await?;
+            let mut difference = String::new();
+            for (&syncer, content) in &wanted {
+                let is_equal = |memory: &Memory| memory.content == *content;
+                if self.until_within(syncer, "equal", LAG, is_equal).await.is_err() {
+                    let held = self.look(syncer, |memory| memory.content.clone());
+                    let _ = write!(difference, "\n{syncer}: {}", differences(content, &held));
+                }
+            }
+            if difference.is_empty() {
+                return Ok(wanted);
+            }
+            if tokio::time::Instant::now() > until {
+                bail!("agents do not hold what the API server holds:{difference}");
+            }
+        }
+    }
+
+    /// Forgets what was forgotten and told until now.
+    pub(super) fn begin(&self) {
+        for agent in self.agents.values() {
+            let mut memory = agent.memory();
+            memory.forgotten.clear();
+            memory.statuses.clear();
+        }
+    }
+
+    /// Fails unless, since [`Agents::begin`], every agent was told to forget exactly what is in `before` and not in `after`,
+    /// each key once, and never lost its connection. What came and went in between may have been seen or not:
+    /// keys that contain `passing`.
+    pub(super) fn forgot_only_what_is_gone(
+        &self,
+        before: &HashMap<SyncerType, Content>,
+        after: &HashMap<SyncerType, Content>,
+        passing: Option<&str>,
+    ) -> anyhow::Result<()> {
+        for (&syncer, agent) in &self.agents {
+            let memory = agent.memory();
+            let mut left: Vec<Key> =
+                before[&syncer].keys().filter(|key| !after[&syncer].contains_key(*key)).cloned().collect();
+            let mut spurious = Vec::new();
+            for key in &memory.forgotten {
+                if let Some(at) = left.iter().position(|gone| gone == key) {
+                    left.swap_remove(at);
+                } else if !passing.is_some_and(|passing| key.contains(passing)) {
+                    spurious.push(key.clone());
+                }
+            }
+            ensure!(spurious.is_empty(), "{syncer} was told to forget {:?}", &spurious[..spurious.len().min(SHOWN)]);
+            ensure!(left.is_empty(), "{syncer} was not told to forget {:?}", &left[..left.len().min(SHOWN)]);
+            ensure!(memory.lost.is_empty(), "{syncer} lost its connection: {:?}", memory.lost);
+        }
+        Ok(())
+    }
+
+    /// Fails if, since [`Agents::begin`], an agent was told any status, which is what an agent in sync expects.
+    pub(super) fn heard_no_status(&self) -> anyhow::Result<()> {
+        for (syncer, agent) in &self.agents {
+            let statuses = agent.memory().statuses.clone();
+            ensure!(statuses.is_empty(), "{syncer} was told {statuses:?}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Agents {
+    fn drop(&mut self) {
+        for agent in self.agents.values() {
+            agent.task.abort();
+        }
+    }
+}
+
+/// The first differences between what should be held and what is, for people.
+fn differences(wanted: &Content, held: &Content) -> String {
+    let mut text = format!("{} keys wanted, {} held", wanted.len(), held.len());
+    let keys: std::collections::BTreeSet<&Key> = wanted.keys().chain(held.keys()).collect();
+    let different = keys.into_iter().filter(|key| wanted.get(*key) != held.get(*key));
+    for key in different.take(SHOWN) {
+        let _ = write!(text, "\n  {key}\n    want {:?}\n    held {:?}", wanted.get(key), held.get(key));
+    }
+    text
+}

@@ -1,0 +1,145 @@
+//! A cluster of 5,000 pods: start, churn, broken watches. What every agent holds, what it was told to forget, and what the API
+//! server was asked.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use bulrush::syncer::SyncerType;
+use bulrush::syncer::kinds as k;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::agents::Agents;
+use super::population::{self, LARGE, namespace};
+use super::proxy::Proxy;
+use super::{USER, allow, start_daemon, text};
+use crate::apiserver::ApiServer;
+use crate::apiserver::Auth;
+use crate::apiserver::crds::{CrdGroup, watched_kinds};
+use crate::apiserver::rest::Rest;
+
+const GROUP: CrdGroup = CrdGroup::V1;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn five_thousand_pods_start_churn_and_broken_watches() -> anyhow::Result<()> {
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let t0 = std::time::Instant::now();
+    let rest = server.rest();
+    server.install_crds(GROUP).await?;
+    population::fill(&server, GROUP, LARGE).await?;
+    allow(&server).await?;
+    let proxy = Proxy::start(&server).await?;
+    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
+
+    eprintln!("T {:?}", t0.elapsed());
+    // Start: each kind is read once, and everybody has everything.
+    let lists_before = server.lists_answered().await?;
+    let folder = TempDir::new()?;
+    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until_in_sync().await?;
+    let started = agents.until_equal(&rest, GROUP).await?;
+    let endpoints = started[&SyncerType::Felix].keys().filter(|key| key.contains("/workload/k8s/")).count();
+    ensure!(endpoints == LARGE.pods, "{endpoints} endpoints of {} pods", LARGE.pods);
+    each_kind_was_read_once(&server)?;
+    let ours: usize = watched_kinds().len() + 1;
+    let answered = sum(&server.lists_answered().await?) - sum(&lists_before);
+    // The comparison itself lists every kind once.
+    ensure!(answered <= 2 * ours as u64, "{answered} lists were answered");
+
+    eprintln!("T {:?}", t0.elapsed());
+    // Churn: no further list, nothing forgotten that is not gone.
+    agents.begin();
+    proxy.begin();
+    churn(&rest).await?;
+    let churned = agents.until_equal(&rest, GROUP).await?;
+    agents.forgot_only_what_is_gone(&started, &churned, Some("fresh-"))?;
+    agents.heard_no_status()?;
+    each_kind_was_read_once(&server)?;
+
+    eprintln!("T {:?}", t0.elapsed());
+    // Broken watches, with changes while they are away: they go on where they were.
+    agents.begin();
+    for round in 0..3 {
+        let pods = (1_000 + 50 * round..1_050 + 50 * round).map(|i| format!("{}/pod-{i}", pods_of(i)));
+        let deleting = rest.delete_all(pods.collect());
+        proxy.cut();
+        deleting.await?;
+    }
+    let after_cuts = agents.until_equal(&rest, GROUP).await?;
+    agents.forgot_only_what_is_gone(&churned, &after_cuts, None)?;
+    agents.heard_no_status()?;
+    each_kind_was_read_once(&server)?;
+    let watches = proxy.seen().iter().filter(|seen| seen.is_watch()).count();
+    ensure!(watches >= ours, "the watches were broken and opened again: {watches}");
+    Ok(())
+}
+
+/// The collection of a pod's namespace.
+fn pods_of(index: usize) -> String {
+    GROUP.collection(&k::POD, &namespace(index % LARGE.namespaces))
+}
+
+fn sum(counts: &BTreeMap<String, u64>) -> u64 {
+    counts.values().sum()
+}
+
+/// Fails unless the daemon has read each kind that it watches exactly once.
+fn each_kind_was_read_once(server: &ApiServer) -> anyhow::Result<()> {
+    let read = server.collections_read(USER);
+    for kind in watched_kinds() {
+        let resource = GROUP.resource(&kind);
+        let times = read.get(&resource).copied().unwrap_or_default();
+        ensure!(times == 1, "{resource} was read {times} times: {read:?}");
+    }
+    Ok(())
+}
+
+/// A second in the life of a cluster.
+async fn churn(rest: &Rest) -> anyhow::Result<()> {
+    // Pods come …
+    let fresh = |i: usize| {
+        let namespace = namespace(i % LARGE.namespaces);
+        (GROUP.collection(&k::POD, &namespace), population::pod(&namespace, &format!("fresh-{i}"), i % LARGE.nodes))
+    };
+    rest.create_all((0..200).map(fresh).collect()).await?;
+    let status = |i| (format!("{}/fresh-{i}/status", pods_of(i)), population::pod_status(10_000 + i));
+    rest.patch_all((0..200).map(status).collect()).await?;
+    // … change …
+    let relabel = |i| (format!("{}/pod-{i}", pods_of(i)), json!({"metadata": {"labels": {"version": "v2"}}}));
+    rest.patch_all((200..400).map(relabel).collect()).await?;
+    // … end …
+    let finish = |i| (format!("{}/pod-{i}/status", pods_of(i)), json!({"status": {"phase": "Succeeded"}}));
+    rest.patch_all((400..450).map(finish).collect()).await?;
+    // … and go, some of them twice.
+    rest.delete_all((600..800).map(|i| format!("{}/pod-{i}", pods_of(i))).collect()).await?;
+    rest.delete_all((0..50).map(|i| format!("{}/fresh-{i}", pods_of(i))).collect()).await?;
+
+    // Namespaces are relabelled, accounts and nodes change.
+    let namespaces = (0..10).map(|i| {
+        (GROUP.path(&k::NAMESPACE, "", &namespace(i)), json!({"metadata": {"labels": {"tier": "moved", "new": "yes"}}}))
+    });
+    rest.patch_all(namespaces.collect()).await?;
+    rest.delete(&GROUP.path(&k::SERVICE_ACCOUNT, &namespace(3), "app")).await?;
+    let annotation = json!({"metadata": {"annotations": {"projectcalico.org/IPv4Address": "172.16.9.9/16"}}});
+    rest.patch(&GROUP.path(&k::K8S_NODE, "", "node-7"), &annotation).await?;
+    rest.delete(&GROUP.path(&k::K8S_NODE, "", "node-99")).await?;
+
+    // Of every custom kind one comes, one changes, one goes.
+    for kind in crate::apiserver::crds::custom_kinds() {
+        let Some(fresh) = population::custom(&kind, GROUP, LARGE.each, LARGE) else { continue };
+        rest.create(&GROUP.collection(&kind, text(&fresh, "/metadata/namespace")), &fresh).await?;
+        let path_of = |i| {
+            population::custom(&kind, GROUP, i, LARGE)
+                .map(|object| GROUP.path(&kind, text(&object, "/metadata/namespace"), text(&object, "/metadata/name")))
+        };
+        let (Some(changed), Some(gone)) = (path_of(1), path_of(2)) else { continue };
+        rest.patch(&changed, &json!({"metadata": {"labels": {"changed": "yes"}}})).await?;
+        rest.delete(&gone).await?;
+    }
+    let policies = |i| GROUP.path(&k::K8S_NETWORK_POLICY, &namespace(i % LARGE.namespaces), &format!("allow-{i}"));
+    rest.patch(&policies(1), &json!({"spec": {"podSelector": {"matchLabels": {"app": "db"}}}})).await?;
+    rest.delete(&policies(2)).await?;
+    rest.delete(&GROUP.path(&k::SERVICE, &namespace(5), "service-5")).await?;
+    rest.delete(&GROUP.path(&k::ENDPOINT_SLICE, &namespace(5), "service-5-abcde")).await
+}
