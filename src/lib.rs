@@ -40,6 +40,8 @@ pub mod tasks;
 pub mod tls;
 
 // Above it.
+pub mod rebalance;
+
 pub mod pipeline;
 
 pub mod daemon;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::decoupler;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
 use crate::metrics::SyncerMetrics;
-use crate::problems::ProblemBook;
+use crate::problems::{self, ProblemBook};
 use crate::snapcache::{self, Reader, SnapCache};
 use crate::syncer::SyncerType;
 use crate::syncer::kind_watch::KindHub;
@@ -80,6 +80,8 @@ impl SyncerPipeline {
         let name = self.view.syncer;
         tasks.spawn(format!("{name}-syncer"), self.syncer.run(cancel.clone()));
         tasks.spawn(format!("{name}-validation"), self.filter.run(self.unchecked, self.checked_in, cancel.clone()));
+        let rest = problems::log_rest(self.view.problems, name, cancel.clone());
+        tasks.spawn(format!("{name}-problems"), rest);
         // The reporter's name is Typha's; dashboards and people look for it.
         let reporter = health.register(&format!("{name}-cache"), Reports::LiveAndReady, REPORT_TIMEOUT);
         let report = move |state: snapcache::CacheHealth| {

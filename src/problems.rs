@@ -1,17 +1,34 @@
 //! What is wrong right now with which object: what has been logged already, and what the status shows.
 //!
-//! Fed by watcher caches (objects that cannot be converted) and the validation stage (values that are not valid); read by
-//! the status endpoint. One book per syncer.
+//! Fed by watcher caches (objects that cannot be converted) and the validation stage (values that are not valid), which log
+//! what the book calls new; read by the status endpoint, and by [`log_rest`], which logs how many were not logged one by one.
+//! One book per syncer.
 //!
 //! Invariants: an entry exists exactly as long as its problem does, so a problem is logged once while it lasts and again
-//! when it comes back; the book is bounded, whatever is stored in the datastore.
+//! when it comes back; of one kind at most one problem per [`LOG_INTERVAL`] is logged, the others are counted into one line;
+//! the book is bounded in entries and bytes, whatever is stored in the datastore.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::syncer::SyncerType;
 
 /// Most problems that one book remembers. A person reads tens; beyond this, problems are only counted.
 pub const MAX_PROBLEMS: usize = 1000;
+/// Of one kind, one problem in this time is logged by itself: a broken controller writes bad objects by the thousand, and the
+/// log is shared with lines that matter more.
+pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
+/// Longest name and longest reason that is remembered, in bytes: a book of absurd objects stays below 1 MiB.
+pub const MAX_TEXT: usize = 512;
 
 /// Where a problem was found and what it concerns.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,6 +53,8 @@ pub struct Problem {
 pub enum Novelty {
     /// First time, or the reason changed: log it.
     New,
+    /// The same, but one of its kind was logged a moment ago: it is counted into the next line of [`log_rest`].
+    Quiet,
     /// Logged before with the same reason.
     Known,
     /// The book has just become full: say that further problems are only counted.
@@ -48,6 +67,27 @@ pub enum Novelty {
 struct Entries {
     reasons: BTreeMap<Subject, String>,
     told_full: bool,
+    /// By who found it and kind: as many as there are kinds.
+    gates: BTreeMap<(&'static str, String), Gate>,
+}
+
+/// Keeps a kind from filling the log.
+#[derive(Debug)]
+struct Gate {
+    opens: Instant,
+    /// Problems that came while it was shut.
+    rest: u64,
+}
+
+/// Problems of a kind that were not logged one by one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rest {
+    /// Who found them.
+    pub found_by: &'static str,
+    /// What they concern.
+    pub kind: String,
+    /// How many.
+    pub count: u64,
 }
 
 /// The problems of one syncer. Clones share the book.
@@ -77,11 +117,16 @@ impl ProblemBook {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// Notes a problem.
+    /// Notes a problem with `name`, which is one of `kind`. There must be a fixed number of kinds.
     #[must_use]
-    pub fn report(&self, found_by: &'static str, name: String, reason: &str) -> Novelty {
+    pub fn report(&self, found_by: &'static str, kind: &str, name: String, reason: &str) -> Novelty {
+        self.report_at(Instant::now(), found_by, kind, name, reason)
+    }
+
+    fn report_at(&self, now: Instant, found_by: &'static str, kind: &str, name: String, reason: &str) -> Novelty {
         let entries = &mut *self.lock();
-        let subject = Subject { found_by, name };
+        let subject = Subject { found_by, name: bounded_name(name) };
+        let reason = &*shortened(reason);
         let has_room = entries.reasons.len() < MAX_PROBLEMS;
         let novelty = match entries.reasons.get_mut(&subject) {
             Some(known) if known == reason => Novelty::Known,
@@ -100,13 +145,31 @@ impl ProblemBook {
             }
         };
         self.len.store(entries.reasons.len(), Ordering::Relaxed);
-        novelty
+        if novelty == Novelty::New && !entries.may_log(now, found_by, kind) { Novelty::Quiet } else { novelty }
+    }
+
+    /// What was not logged one by one since the last call, of kinds whose interval is over.
+    #[must_use]
+    pub fn take_rest(&self, now: Instant) -> Vec<Rest> {
+        let mut rest = Vec::new();
+        self.lock().gates.retain(|(found_by, kind), gate| {
+            if gate.opens > now {
+                return true;
+            }
+            let count = std::mem::take(&mut gate.rest);
+            if count > 0 {
+                gate.opens = now + LOG_INTERVAL;
+                rest.push(Rest { found_by, kind: kind.clone(), count });
+            }
+            count > 0
+        });
+        rest
     }
 
     /// A problem is over, if there was one.
     pub fn clear(&self, found_by: &'static str, name: String) {
         let mut entries = self.lock();
-        entries.reasons.remove(&Subject { found_by, name });
+        entries.reasons.remove(&Subject { found_by, name: bounded_name(name) });
         if entries.reasons.len() < MAX_PROBLEMS / 2 {
             entries.told_full = false;
         }
@@ -127,34 +190,132 @@ impl ProblemBook {
     }
 }
 
+impl Entries {
+    fn may_log(&mut self, now: Instant, found_by: &'static str, kind: &str) -> bool {
+        match self.gates.entry((found_by, kind.to_owned())) {
+            Entry::Vacant(vacant) => drop(vacant.insert(Gate { opens: now + LOG_INTERVAL, rest: 0 })),
+            Entry::Occupied(mut gate) if gate.get().opens <= now => gate.get_mut().opens = now + LOG_INTERVAL,
+            Entry::Occupied(mut gate) => {
+                gate.get_mut().rest += 1;
+                return false;
+            }
+        }
+        true
+    }
+}
+
+/// Text of at most [`MAX_TEXT`] bytes, and a sign where some is missing.
+#[must_use]
+pub fn shortened(text: &str) -> Cow<'_, str> {
+    if text.len() <= MAX_TEXT {
+        return text.into();
+    }
+    format!("{}… ({} bytes)", &text[..text.floor_char_boundary(MAX_TEXT)], text.len()).into()
+}
+
+/// A name that stays the same for the same name, and different for different ones, however long they are.
+fn bounded_name(name: String) -> String {
+    if name.len() <= MAX_TEXT {
+        return name;
+    }
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    format!("{}#{:016x}", shortened(&name), hasher.finish())
+}
+
+/// Logs, until cancelled, how many problems of a book were not logged one by one.
+///
+/// # Cancel safety
+/// May be dropped at any time.
+pub async fn log_rest(book: ProblemBook, syncer: SyncerType, cancel: CancellationToken) {
+    while cancel.run_until_cancelled(tokio::time::sleep(LOG_INTERVAL)).await.is_some() {
+        for Rest { found_by, kind, count } in book.take_rest(Instant::now()) {
+            warn!(
+                %syncer,
+                found_by,
+                kind,
+                count,
+                "more of this kind cannot be converted or are not valid; bulrush status names them"
+            );
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every problem a kind of its own, so that nothing is quiet.
+    fn report(book: &ProblemBook, name: &str, reason: &str) -> Novelty {
+        book.report("Pod", name, name.to_owned(), reason)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_one_kind_one_problem_is_logged_and_the_rest_is_counted() {
+        let book = ProblemBook::new();
+        let start = Instant::now();
+        let report = |at: Duration, kind: &str, name: &str| {
+            book.report_at(start + at, "Pod", kind, format!("{kind} {name}"), "bad")
+        };
+        let rest = |at: Duration| {
+            let rest = book.take_rest(start + at);
+            rest.into_iter().map(|rest| (rest.kind, rest.count)).collect::<Vec<_>>()
+        };
+        let second = Duration::from_secs(1);
+        assert_eq!(report(second, "v1/Pod", "a"), Novelty::New);
+        assert_eq!(report(second * 2, "v1/Pod", "b"), Novelty::Quiet);
+        assert_eq!(report(second * 2, "v1/Pod", "b"), Novelty::Known);
+        assert_eq!(report(second * 3, "v1/Pod", "c"), Novelty::Quiet);
+        assert_eq!(report(second * 3, "v1/Node", "d"), Novelty::New);
+        assert_eq!(rest(second * 60), []);
+        assert_eq!(rest(second * 61), [("v1/Pod".to_owned(), 2)]);
+        // The line of the rest counts as one of the kind.
+        assert_eq!(report(second * 62, "v1/Pod", "e"), Novelty::Quiet);
+        assert_eq!(report(second * 122, "v1/Pod", "f"), Novelty::New);
+        assert_eq!(rest(second * 182), [("v1/Pod".to_owned(), 1)]);
+        assert_eq!(rest(second * 300), []);
+        assert!(book.lock().gates.is_empty(), "nothing is kept for kinds that are well");
+        assert_eq!(report(second * 300, "v1/Pod", "g"), Novelty::New);
+    }
+
+    #[test]
+    fn absurd_texts_are_cut_and_still_told_apart() {
+        let book = ProblemBook::new();
+        let name = |end: &str| format!("{}{end}", "é".repeat(1_000_000));
+        assert_eq!(report(&book, &name("1"), &"x".repeat(1_000_000)), Novelty::New);
+        assert_eq!(report(&book, &name("2"), "x"), Novelty::New);
+        assert_eq!(book.len(), 2);
+        for problem in book.snapshot(10) {
+            assert!(problem.subject.name.len() < 2 * MAX_TEXT && problem.reason.len() < 2 * MAX_TEXT);
+        }
+        book.clear("Pod", name("1"));
+        assert_eq!(book.len(), 1);
+    }
 
     #[test]
     fn a_problem_is_new_once_per_reason_and_again_after_it_was_over() {
         let book = ProblemBook::new();
         assert!(book.is_empty());
-        assert_eq!(book.report("Pod", "a/b".to_owned(), "bad address"), Novelty::New);
-        assert_eq!(book.report("Pod", "a/b".to_owned(), "bad address"), Novelty::Known);
-        assert_eq!(book.report("Pod", "a/b".to_owned(), "bad mac"), Novelty::New);
+        assert_eq!(report(&book, "a/b", "bad address"), Novelty::New);
+        assert_eq!(report(&book, "a/b", "bad address"), Novelty::Known);
+        assert_eq!(report(&book, "a/b", "bad mac"), Novelty::Quiet);
         assert_eq!(book.snapshot(10).len(), 1);
         book.clear("Pod", "a/b".to_owned());
         book.clear("Pod", "a/b".to_owned());
         assert!(book.is_empty());
-        assert_eq!(book.report("Pod", "a/b".to_owned(), "bad mac"), Novelty::New);
+        assert_eq!(report(&book, "a/b", "bad mac"), Novelty::Quiet);
     }
 
     #[test]
     fn a_flood_is_bounded_and_says_so_once() {
         let book = ProblemBook::new();
-        let novelties: Vec<_> = (0..MAX_PROBLEMS + 3).map(|n| book.report("Pod", n.to_string(), "bad")).collect();
+        let novelties: Vec<_> = (0..MAX_PROBLEMS + 3).map(|n| report(&book, &n.to_string(), "bad")).collect();
         assert_eq!(book.len(), MAX_PROBLEMS);
         assert_eq!(novelties[MAX_PROBLEMS..], [Novelty::FullNow, Novelty::Full, Novelty::Full]);
         for n in 0..MAX_PROBLEMS {
             book.clear("Pod", n.to_string());
         }
         assert!(book.is_empty());
-        assert_eq!(book.report("Pod", "again".to_owned(), "bad"), Novelty::New);
+        assert_eq!(report(&book, "again", "bad"), Novelty::New);
     }
 }

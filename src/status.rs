@@ -87,6 +87,25 @@ pub struct Syncer {
     pub invalid: u64,
     /// Objects that could not be converted since the start.
     pub unconvertible: u64,
+    /// Objects and values that are bad now; the first [`MAX_PROBLEMS`] of them.
+    pub problems: Vec<Problem>,
+    /// How many there are, as far as they are remembered.
+    pub problem_count: u64,
+}
+
+/// Most problems of one syncer that a snapshot holds: enough to see the pattern.
+pub const MAX_PROBLEMS: usize = 100;
+
+/// An object that cannot be converted, or a value that is not valid: agents see it as absent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Problem {
+    /// Who found it: the source that reads the object, or `validation`.
+    pub found_by: String,
+    /// Kind and name of the object, or the key.
+    pub name: String,
+    /// Field, value and what is accepted.
+    pub reason: String,
 }
 
 /// A connected client.

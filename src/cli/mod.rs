@@ -4,6 +4,7 @@
 pub mod config;
 pub mod connect;
 pub mod dump;
+pub mod local;
 mod render;
 pub mod status;
 pub mod watch;

@@ -7,7 +7,8 @@ use tokio::time::Instant;
 
 use crate::datastore::file::FileStatus;
 use crate::pipeline::PipelineView;
-use crate::status::{Client, Datastore, FileError, Snapshot, StatusSource, Syncer};
+use crate::problems;
+use crate::status::{Client, Datastore, FileError, MAX_PROBLEMS, Problem, Snapshot, StatusSource, Syncer};
 use crate::syncer::kind_watch::{KindStatus, Phase};
 use crate::syncserver::{ClientStatus, Handle};
 
@@ -92,7 +93,14 @@ fn syncer(view: &PipelineView) -> Syncer {
         as_of_age_secs: view.reader.as_of().map(age),
         invalid: view.metrics.values_invalid.get(),
         unconvertible: view.metrics.objects_unconvertible.get(),
+        problems: view.problems.snapshot(MAX_PROBLEMS).into_iter().map(problem).collect(),
+        problem_count: view.problems.len() as u64,
     }
+}
+
+fn problem(problem: problems::Problem) -> Problem {
+    let problems::Problem { subject, reason } = problem;
+    Problem { found_by: subject.found_by.to_owned(), name: subject.name, reason }
 }
 
 fn client(client: ClientStatus) -> Client {

@@ -202,6 +202,8 @@ pub struct ServerMetrics {
     pub connections_active: IntGauge,
     /// Connections that the governor dropped to rebalance.
     pub connections_dropped: IntCounter,
+    /// Ours: connections that the governor allows at the moment.
+    pub connections_limit: IntGauge,
     /// Ours: connections closed, by reason.
     pub connections_closed: IntCounterVec,
     /// Ours: errors of `accept`.
@@ -225,6 +227,10 @@ impl ServerMetrics {
             connections_dropped: counter(
                 registry,
                 Opts::new("typha_connections_dropped", "Number of client connections dropped to rebalance load."),
+            ),
+            connections_limit: gauge(
+                registry,
+                Opts::new("bulrush_connections_limit", "Number of client connections above which they are rebalanced."),
             ),
             connections_closed: register(
                 registry,

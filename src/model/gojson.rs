@@ -12,6 +12,8 @@ use serde::de::{DeserializeOwned, Deserializer};
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter};
 
+use super::strict::{self, ReadError};
+
 /// Exponents below this print in exponent form.
 const SMALL: f64 = 1e-6;
 /// Absolute values from this on print in exponent form.
@@ -48,12 +50,12 @@ pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
     String::from_utf8(out).expect("JSON of text is text")
 }
 
-/// Reads JSON as leniently as Go: bytes that are not UTF-8 and lone surrogate escapes become U+FFFD.
+/// Reads JSON as leniently as Go, and no more so ([`strict`]): bytes that are not UTF-8 and lone surrogate escapes become U+FFFD.
 ///
 /// # Errors
 /// When the text is not JSON or does not fit the type.
-pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, serde_json::Error> {
-    parse_with(body, |body| serde_json::from_slice(body))
+pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ReadError> {
+    parse_with(body, |body| strict::from_slice(body))
 }
 
 /// [`parse`] with a reader of the caller's own. It runs a second time, on mended text, when it fails on text that needs
@@ -66,6 +68,15 @@ pub fn parse_with<T, E>(body: &[u8], mut read: impl FnMut(&[u8]) -> Result<T, E>
         Cow::Borrowed(_) => Err(error),
         Cow::Owned(mended) => read(&mended),
     })
+}
+
+/// The same text, with bytes that are not UTF-8 replaced as Go replaces them: JSON is not even cut into its parts otherwise.
+#[must_use]
+pub fn utf8(text: &Bytes) -> Bytes {
+    match String::from_utf8_lossy(text) {
+        Cow::Borrowed(_) => text.clone(),
+        Cow::Owned(_) => mend(text).into_owned().into(),
+    }
 }
 
 /// For `#[serde(default, deserialize_with)]`: `null` leaves a field at its zero value.

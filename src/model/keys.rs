@@ -60,9 +60,51 @@ pub fn resource(plural: &str, id: &ObjectId) -> Key {
     path.into()
 }
 
+/// What a key of ours is about, in a word: a policy's kind, a whole resource's plural, or the name of the v1 datum.
+#[must_use]
+pub fn family(key: &str) -> &str {
+    let first = |rest: &'_ str| rest.find('/').unwrap_or(rest.len());
+    if let Some(rest) = key.strip_prefix("/calico/resources/v3/projectcalico.org/") {
+        return &rest[..first(rest)];
+    }
+    if let Some(rest) = key.strip_prefix("/calico/v1/policy/") {
+        return &rest[..first(rest)];
+    }
+    let v1 = [("/workload/", "workload"), ("/endpoint/", "endpoint"), ("/config/", "config")];
+    if let Some(rest) = key.strip_prefix("/calico/v1/host/") {
+        let of_host = &rest[first(rest)..];
+        return v1.iter().find(|(part, _)| of_host.starts_with(part)).map_or("host", |(_, family)| family);
+    }
+    match key.split('/').nth(3) {
+        Some("netset") => "netset",
+        Some("config") => "config",
+        _ if key.contains("/ipam/") => "ipam",
+        _ => "other",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn keys_belong_to_families() {
+        for (key, expected) in [
+            ("/calico/resources/v3/projectcalico.org/nodes/n", "nodes"),
+            ("/calico/v1/policy/NetworkPolicy/ns/p", "NetworkPolicy"),
+            ("/calico/v1/policy/profile/kns.a/rules", "profile"),
+            ("/calico/v1/host/n/workload/k8s/a%2fp/endpoint/eth0", "workload"),
+            ("/calico/v1/host/n/endpoint/eth0", "endpoint"),
+            ("/calico/v1/host/n/wireguard", "host"),
+            ("/calico/v1/netset/a", "netset"),
+            ("/calico/v1/ipam/v4/pool/10.0.0.0-8", "ipam"),
+            ("/calico/ipam/v2/assignment/ipv4/block/10.0.0.0-26", "ipam"),
+            ("/calico/v1/Ready", "other"),
+            ("", "other"),
+        ] {
+            assert_eq!(family(key), expected, "{key}");
+        }
+    }
 
     #[test]
     fn escapes_what_would_split_a_path() {

@@ -23,6 +23,7 @@ pub mod numorstring;
 pub mod resource;
 pub mod schema;
 pub mod selector;
+pub mod strict;
 pub mod timestamp;
 pub mod v1;
 pub mod v3;

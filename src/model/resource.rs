@@ -170,7 +170,7 @@ pub fn convert_crd_metadata(metadata: &mut Fields) -> Result<(), ResourceError> 
     let Some(Node::Map(annotations)) = metadata.get_mut("annotations") else { return Ok(()) };
     let Some(Node::Text(stored)) = annotations.remove(METADATA_ANNOTATION) else { return Ok(()) };
     let mut stored =
-        schema::decode(metadata.schema, stored.as_bytes(), Case::Folded).map_err(ResourceError::Annotation)?;
+        schema::decode(metadata.schema, stored.as_bytes(), Case::FoldedLean).map_err(ResourceError::Annotation)?;
     for field in ["name", "namespace", "resourceVersion", "uid"] {
         copy(metadata, &mut stored, field);
     }

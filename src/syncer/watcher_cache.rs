@@ -31,7 +31,7 @@ use super::processors::{ConvertError, ObjectEvent, Processor};
 use crate::datastore::{Event, Kind, Object, ObjectId, WatchBatch};
 use crate::metrics::SyncerMetrics;
 use crate::model::{AsOf, Key, KvPair, Revision, SyncStatus, Update, UpdateType, no_revision};
-use crate::problems::{Novelty, ProblemBook};
+use crate::problems::{Novelty, ProblemBook, shortened};
 
 /// What a cache says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -333,19 +333,22 @@ impl WatcherCache {
     fn went_bad(&mut self, kind: usize, id: &ObjectId, reason: &str) {
         self.metrics.objects_unconvertible.inc();
         let state = &mut self.kinds[kind];
-        let novelty = self.problems.report(self.name, problem_name(&state.kind, id), reason);
-        if matches!(novelty, Novelty::New | Novelty::Known) {
+        let kind = state.kind.to_string();
+        let novelty = self.problems.report(self.name, &kind, problem_name(&state.kind, id), reason);
+        if matches!(novelty, Novelty::New | Novelty::Quiet | Novelty::Known) {
             // Bounded, because the book is: every object here has its entry there.
             state.bad.insert(id.clone(), state.list);
         }
         match novelty {
             Novelty::New => {
-                warn!(source = self.name, kind = %state.kind, object = %id, reason, "object cannot be converted");
+                let (object, reason) = (id.to_string(), shortened(reason));
+                let object = shortened(&object);
+                warn!(source = self.name, kind, %object, %reason, "object cannot be converted");
             }
             Novelty::FullNow => {
                 warn!(source = self.name, "too many objects cannot be converted; further ones are only counted");
             }
-            Novelty::Known | Novelty::Full => {}
+            Novelty::Quiet | Novelty::Known | Novelty::Full => {}
         }
     }
 

@@ -48,6 +48,7 @@ pub trait WireFormat: Send + Sync + fmt::Debug + 'static {
     /// Asks for a sign of life.
     fn ping(&self, now: SystemTime, as_of: Option<&AsOf>) -> Bytes;
 
-    /// Says why the connection is about to be closed. `None`: the protocol has no such message.
-    fn goodbye(&self, reason: &str) -> Option<Bytes>;
+    /// Says why the connection is about to be closed, and which addresses (`host:port`) the client may go to instead, best
+    /// first. `None`: the protocol has no such message.
+    fn goodbye(&self, reason: &str, alternatives: &[String]) -> Option<Bytes>;
 }

@@ -60,7 +60,7 @@ impl WireFormat for GobPlain {
         message(&Message::Ping(Ping { timestamp: GobTime::from_system_time(now) }))
     }
 
-    fn goodbye(&self, _reason: &str) -> Option<Bytes> {
+    fn goodbye(&self, _reason: &str, _alternatives: &[String]) -> Option<Bytes> {
         None
     }
 }
@@ -100,7 +100,7 @@ impl WireFormat for GobSnappy {
         compress(&GobPlain.ping(now, as_of), false)
     }
 
-    fn goodbye(&self, _reason: &str) -> Option<Bytes> {
+    fn goodbye(&self, _reason: &str, _alternatives: &[String]) -> Option<Bytes> {
         None
     }
 }
@@ -227,7 +227,7 @@ mod tests {
         assert!(GobSnappy.updates(RANGE, &[]).is_empty());
         assert!(GobSnappy.snapshot_begin(1, 0).is_empty());
         assert!(GobSnappy.snapshot_end(1, None).is_empty());
-        assert_eq!(GobSnappy.goodbye("drained"), None);
+        assert_eq!(GobSnappy.goodbye("drained", &[]), None);
     }
 
     #[test]

@@ -47,7 +47,8 @@ pub struct Config {
     /// Ours: the kernel's send buffer per connection in bytes; `None` leaves it to the system. A small one shows early
     /// that a client has stalled, and bounds what the kernel holds for it.
     pub send_buffer: Option<usize>,
-    /// Ours: under load, changes wait at most this long to be sent together. A change after silence never waits.
+    /// Ours: under load, changes wait at most this long to be sent together, and less with fewer clients (see `pace`). A
+    /// change after silence never waits.
     pub pace_max: Duration,
     /// Ours: seed of all jitter, so that a run can be repeated.
     pub seed: u64,
@@ -75,7 +76,7 @@ impl Default for Config {
             snapshot_max_age: Duration::from_secs(5),
             max_handshakes: 1024,
             send_buffer: Some(256 << 10),
-            pace_max: Duration::from_millis(30),
+            pace_max: Duration::from_millis(250),
             seed: 0,
         }
     }

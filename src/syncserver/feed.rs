@@ -140,17 +140,19 @@ impl Feed {
         self.head.subscribe()
     }
 
-    /// Appends what follows a place to `out`; see [`Ring::take`].
+    /// Appends what follows a place to `out`; see [`Ring::take`]. `waited`: the client had nothing else to do, so the time
+    /// until it takes a round is the server's and not its own.
     pub(super) fn take(
         &self,
         from: &Mark,
+        waited: bool,
         max_bytes: usize,
         now: Instant,
         out: &mut VecDeque<Bytes>,
     ) -> (Taken, Arc<Mark>) {
         let mut state = self.lock();
         let taken = state.ring.take(from, max_bytes, out);
-        if from.sequence == state.round_from && !matches!(taken, Taken::Nothing) {
+        if waited && from.sequence == state.round_from && !matches!(taken, Taken::Nothing) {
             state.pace.on_served(now);
         }
         (taken, state.ring.head().clone())
@@ -209,7 +211,7 @@ impl Feed {
                 crumb = trail.next() => {
                     let Some(first) = crumb else { break };
                     let now = Instant::now();
-                    let start = self.lock().pace.next_round(now);
+                    let start = self.lock().pace.next_round(now, self.clients.load(Ordering::Acquire));
                     if start > now {
                         tokio::select! {
                             () = stop.cancelled() => break,

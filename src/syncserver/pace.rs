@@ -1,25 +1,45 @@
-//! How often a feed publishes. No clock inside.
+//! How often a feed publishes. No clock inside: the feed passes the time in, and asks when its next round may start.
 //!
-//! Every round wakes every client of a feed, so with thousands of clients the number of rounds is what costs. A lone change
-//! goes out at once. Under load the next round starts when the last one has been served and [`SHARE`] times as long has
-//! passed again: fan-out then takes at most a fixed share of the time, rounds grow with the load, and nobody waits longer
-//! than the limit.
+//! ```text
+//!  quiet ──change: at once──► round ──interval(clients, cost)──► round … ──no change for an interval──► quiet
+//! ```
+//!
+//! Every round wakes every client of a feed, and waking one costs a task switch and a system call, however little it is sent.
+//! So the number of rounds is what costs, and the more clients there are, the further apart rounds have to be. A lone change
+//! goes out at once; under load rounds get larger, not more frequent.
+//!
+//! Invariants:
+//! - a change that comes when the last round is an interval or more ago is not put off at all;
+//! - two rounds are never further apart than the limit because of the pace;
+//! - one round that was slow to be served (the machine was busy elsewhere) moves the interval by an eighth of that at most.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// From one round's start to the next one's passes at least this many times what serving the clients took: the rest of the
-/// machine is left to the pipelines, the kernel's side of the sockets, and the agents' own clean-up.
-///
-/// One run each with 502 agents and 200 changes a second (docs/performance.md): with 3 nearly every change was a message of its
-/// own; with 6 the CPU time was 57 % of that, and the 99th percentile twice as long. 4 keeps both in bounds.
-const SHARE: u32 = 4;
+/// Clients up to which each one adds [`NEAR`] to the interval.
+const FEW: u32 = 500;
+
+/// What each of the first [`FEW`] clients adds to the interval. With 500 of them and changes without end that is 80 rounds a
+/// second, for which fan-out takes about an eighth of two processors (docs/performance.md).
+const NEAR: Duration = Duration::from_micros(25);
+
+/// What each client beyond [`FEW`] adds. Less, as latency counts more there: 2,000 clients are at 30 ms, 10,000 at 127 ms.
+const FAR: Duration = Duration::from_micros(12);
+
+/// Rounds are at least this many times as far apart as it takes to serve one: where clients cost more than the constants
+/// above assume (TLS, a slow processor), half of the time stays free for the pipelines and for the agents.
+const SHARE: u32 = 2;
+
+/// One part in so many of the smoothed cost is the newest round.
+const SMOOTHING: u32 = 8;
 
 /// Decides when the next round may start.
 #[derive(Debug)]
 pub(super) struct Pace {
     max: Duration,
+    /// Smoothed time from a round's start to the last client's taking it.
+    cost: Duration,
     round: Option<Round>,
 }
 
@@ -32,12 +52,15 @@ struct Round {
 impl Pace {
     /// No round is put off by more than `max`.
     pub(super) fn new(max: Duration) -> Self {
-        Self { max, round: None }
+        Self { max, cost: Duration::ZERO, round: None }
     }
 
     /// A round's bytes are there to be taken.
     pub(super) fn on_published(&mut self, now: Instant) {
-        self.round = Some(Round { started: now, served: now });
+        if let Some(last) = self.round.replace(Round { started: now, served: now }) {
+            let took = last.served.saturating_duration_since(last.started).min(self.max);
+            self.cost = self.cost * (SMOOTHING - 1) / SMOOTHING + took / SMOOTHING;
+        }
     }
 
     /// A client that had been waiting for the round has taken its bytes.
@@ -47,12 +70,16 @@ impl Pace {
         }
     }
 
-    /// When the next round may start. In the past after silence.
-    pub(super) fn next_round(&self, now: Instant) -> Instant {
-        self.round.map_or(now, |round| {
-            let took = round.served.saturating_duration_since(round.started);
-            round.started + took.saturating_mul(SHARE).min(self.max)
-        })
+    /// When the next round may start, with so many clients to wake. In the past after silence.
+    pub(super) fn next_round(&self, now: Instant, clients: usize) -> Instant {
+        self.round.map_or(now, |round| round.started + self.interval(clients))
+    }
+
+    fn interval(&self, clients: usize) -> Duration {
+        let clients = u32::try_from(clients).unwrap_or(u32::MAX);
+        let near = NEAR * clients.min(FEW);
+        let far = FAR.saturating_mul(clients.saturating_sub(FEW));
+        near.saturating_add(far).max(self.cost * SHARE).min(self.max)
     }
 }
 
@@ -60,24 +87,87 @@ impl Pace {
 mod tests {
     use super::*;
 
+    const fn us(n: u64) -> Duration {
+        Duration::from_micros(n)
+    }
+
     const fn ms(n: u64) -> Duration {
         Duration::from_millis(n)
     }
 
+    const MAX: Duration = ms(250);
+
     #[tokio::test(start_paused = true)]
-    async fn the_next_round_waits_for_a_multiple_of_what_the_last_took() {
+    async fn rounds_are_further_apart_with_more_clients_up_to_the_limit() {
         let start = Instant::now();
-        let mut pace = Pace::new(ms(30));
-        assert_eq!(pace.next_round(start), start, "the first change goes at once");
+        let mut pace = Pace::new(MAX);
+        assert_eq!(pace.next_round(start, 10_000), start, "the first change goes at once");
         pace.on_published(start);
-        assert_eq!(pace.next_round(start), start, "nobody to serve, nothing to wait for");
-        pace.on_served(start + ms(2));
-        assert_eq!(pace.next_round(start + ms(2)), start + ms(8));
-        pace.on_served(start + ms(1));
-        assert_eq!(pace.next_round(start + ms(2)), start + ms(8), "the last one served counts");
-        pace.on_served(start + ms(500));
-        assert_eq!(pace.next_round(start + ms(500)), start + ms(30), "never put off by more than the limit");
-        pace.on_published(start + ms(600));
-        assert_eq!(pace.next_round(start + ms(600)), start + ms(600), "each round is measured afresh");
+        for (clients, interval) in [
+            (0, us(0)),
+            (1, us(25)),
+            (22, us(550)),
+            (500, us(12_500)),
+            (502, us(12_524)),
+            (2_000, us(30_500)),
+            (10_000, us(126_500)),
+            (18_000, us(222_500)),
+            (30_000, MAX),
+            (usize::MAX, MAX),
+        ] {
+            assert_eq!(pace.next_round(start, clients) - start, interval, "{clients} clients");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_after_silence_goes_at_once() {
+        let start = Instant::now();
+        let mut pace = Pace::new(MAX);
+        pace.on_published(start);
+        let later = start + us(12_500);
+        assert!(pace.next_round(later, 500) <= later);
+        assert!(pace.next_round(later - us(1), 500) > later - us(1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_of_zero_means_no_pace() {
+        let start = Instant::now();
+        let mut pace = Pace::new(Duration::ZERO);
+        pace.on_published(start);
+        pace.on_served(start + ms(5));
+        pace.on_published(start + ms(5));
+        assert_eq!(pace.next_round(start + ms(5), 10_000), start + ms(5));
+    }
+
+    /// Publishes rounds, each served in the given time, and returns the interval after them for two clients.
+    fn interval_after(served: &[Duration]) -> Duration {
+        let mut pace = Pace::new(MAX);
+        let mut now = Instant::now();
+        for took in served {
+            pace.on_published(now);
+            pace.on_served(now + *took / 2);
+            pace.on_served(now + *took);
+            pace.on_served(now + *took / 3);
+            now += ms(1000);
+        }
+        pace.on_published(now);
+        pace.next_round(now, 2) - now
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn half_of_the_time_stays_free_where_clients_cost_more_than_assumed() {
+        let interval = interval_after(&[ms(20); 60]);
+        assert!(interval > ms(39) && interval <= ms(40), "{interval:?}");
+        assert_eq!(interval_after(&[us(10); 60]), us(50), "cheap rounds leave it to the number of clients");
+        assert!(interval_after(&[ms(400); 60]) <= MAX, "never beyond the limit");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_slow_round_moves_little() {
+        let usual = interval_after(&[us(1000); 60]);
+        let disturbed = interval_after(&[[us(1000); 60].as_slice(), &[ms(17)]].concat());
+        assert_eq!(disturbed.saturating_sub(usual).as_millis(), 4, "an eighth of 16 ms, twice");
+        let recovered = interval_after(&[[us(1000); 60].as_slice(), &[ms(17)], &[us(1000); 30]].concat());
+        assert!(recovered < usual + us(100), "{recovered:?}");
     }
 }

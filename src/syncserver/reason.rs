@@ -80,6 +80,12 @@ impl CloseReason {
         matches!(self, Self::ClientClosed | Self::Rebalanced | Self::Draining | Self::Stopped)
     }
 
+    /// Whether the client is to go to another server: the answer here would be the same, or nobody is left to give it.
+    #[must_use]
+    pub(super) fn sends_elsewhere(&self) -> bool {
+        matches!(self, Self::Rebalanced | Self::Draining | Self::Stopped)
+    }
+
     /// Whether the connection is beyond telling its client anything.
     #[must_use]
     pub(super) fn peer_is_gone(&self) -> bool {

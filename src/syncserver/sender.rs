@@ -77,6 +77,8 @@ pub(super) struct Sender {
     joining: Option<(Arc<Mark>, Arc<Mark>)>,
     wake: watch::Receiver<u64>,
     dry: bool,
+    /// Whether it was dry until what it is filled with came.
+    waited: bool,
     grace_until: Option<Instant>,
     grace_noted: bool,
 }
@@ -85,8 +87,8 @@ impl Sender {
     /// A sender that has not begun.
     pub(super) fn new(feed: Lease, patience: Patience) -> Self {
         let (mark, wake) = (feed.head(), feed.subscribe());
-        let (dry, grace_until, grace_noted) = (false, None, false);
-        Self { feed, patience, phase: Phase::Idle, mark, joining: None, wake, dry, grace_until, grace_noted }
+        let (dry, waited, grace_until, grace_noted) = (false, false, None, false);
+        Self { feed, patience, phase: Phase::Idle, mark, joining: None, wake, dry, waited, grace_until, grace_noted }
     }
 
     pub(super) fn feed(&self) -> &Lease {
@@ -121,6 +123,7 @@ impl Sender {
         // Never an error: what we hold a lease on, or a share of, keeps its end alive.
         if self.wake.changed().await.is_ok() {
             self.dry = false;
+            self.waited = true;
         } else {
             std::future::pending::<()>().await;
         }
@@ -149,6 +152,7 @@ impl Sender {
         }
         // Seen first, looked at second: what comes in between wakes us again.
         self.wake.borrow_and_update();
+        self.waited |= self.dry;
         self.dry = false;
         let mut queued = 0;
         while queued < FILL_BYTES {
@@ -245,13 +249,14 @@ impl Sender {
         // Before looking for more: there will be none after this.
         let ended = self.feed.has_ended();
         let queued_before = out.len();
-        let (taken, head) = self.feed.take(&self.mark, room, now, out);
+        let waited = std::mem::take(&mut self.waited);
+        let (taken, head) = self.feed.take(&self.mark, waited, room, now, out);
         self.check_age(&head, now)?;
         match taken {
             Taken::Nothing if ended => Err(CloseReason::SyncerEnded(self.feed.key().syncer)),
             Taken::Nothing => Ok(Step::Dry),
             Taken::UpTo(end) => {
-                self.feed.metrics().client_latency_secs.observe(self.mark.age(&head).as_secs_f64());
+                self.feed.metrics().client_latency_secs.observe_at(now, self.mark.age(&head).as_secs_f64());
                 self.mark = end;
                 self.join(out);
                 Ok(Step::Queued(out.range(queued_before..).map(Bytes::len).sum()))

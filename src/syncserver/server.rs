@@ -16,6 +16,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
+use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +28,7 @@ use super::connection::{Counted, Shared, serve};
 use super::feed::{FeedConfig, Feeds, Source};
 use super::governor::{Drain, Governor};
 use super::liveness::Timeouts;
+use super::peers::Peers;
 use super::ring::Limits;
 use super::sender::Patience;
 use super::status::ClientStatus;
@@ -121,13 +124,17 @@ impl Server {
             patience: Patience { max_fall_behind: config.max_fall_behind, grace: config.new_client_grace },
             epoch: seed.rotate_left(17) | 1,
             seed,
+            peers: Arc::default(),
         };
         let (phase, _) = watch::channel(Phase::Running);
         let state = Arc::new(State {
             tracker: Tracker::default(),
             max_connections: AtomicUsize::new(config.max_connections),
+            limit_shown: metrics.server.connections_limit.clone(),
+            peers: shared.peers.clone(),
             phase,
         });
+        state.show_limit();
         Bound {
             listener,
             slots: Arc::new(Semaphore::new(config.max_handshakes.clamp(1, Semaphore::MAX_PERMITS))),
@@ -153,10 +160,17 @@ enum Phase {
 struct State {
     tracker: Tracker,
     max_connections: AtomicUsize,
+    limit_shown: IntGauge,
+    peers: Arc<ArcSwap<Peers>>,
     phase: watch::Sender<Phase>,
 }
 
 impl State {
+    fn show_limit(&self) {
+        let limit = self.max_connections.load(Ordering::Relaxed);
+        self.limit_shown.set(i64::try_from(limit).unwrap_or(i64::MAX));
+    }
+
     fn advance(&self, to: Phase) {
         self.phase.send_if_modified(|phase| {
             let later = to > *phase;
@@ -182,12 +196,21 @@ impl Handle {
         self.0.advance(Phase::Stopped);
     }
 
-    /// Sets how many connections the governor allows.
+    /// Sets how many connections the governor allows. Those above it are closed one by one, the newest first.
     pub fn set_max_connections(&self, max: usize) {
-        let before = self.0.max_connections.swap(max, Ordering::Relaxed);
-        if before != max {
-            tracing::info!(before, now = max, "new limit of connections");
-        }
+        self.0.max_connections.store(max, Ordering::Relaxed);
+        self.0.show_limit();
+    }
+
+    /// How many connections the governor allows.
+    #[must_use]
+    pub fn max_connections(&self) -> usize {
+        self.0.max_connections.load(Ordering::Relaxed)
+    }
+
+    /// Sets where clients are sent that have to leave.
+    pub fn set_peers(&self, peers: Peers) {
+        self.0.peers.store(Arc::new(peers));
     }
 
     /// Connections now, in handshake or later, without those that are about to end.
@@ -276,7 +299,7 @@ impl<L: Listener> Bound<L> {
                 accepted = next_connection(accepting.as_mut(), &state.tracker, &metrics) => {
                     let (stream, peer, slot) = accepted;
                     metrics.connections_accepted.inc();
-                    let client = state.tracker.add(next_id, peer, Instant::now());
+                    let client = state.tracker.add(next_id, peer, L::near_end(&stream), Instant::now());
                     next_id += 1;
                     let task = one_connection::<L>(stream, client, slot, shared.clone(), state.clone(), metrics.clone());
                     connections.spawn(task);

@@ -44,6 +44,8 @@ impl From<Order> for CloseReason {
 pub(super) struct Client {
     pub(super) id: u64,
     pub(super) peer: SocketAddr,
+    /// Our end of the connection, where it is known.
+    pub(super) near: Option<SocketAddr>,
     pub(super) accepted_at: Instant,
     pub(super) agent: OnceLock<Agent>,
     pub(super) feed: OnceLock<Arc<Feed>>,
@@ -57,10 +59,11 @@ pub(super) struct Client {
 }
 
 impl Client {
-    fn new(id: u64, peer: SocketAddr, now: Instant) -> Self {
+    fn new(id: u64, peer: SocketAddr, near: Option<SocketAddr>, now: Instant) -> Self {
         Self {
             id,
             peer,
+            near,
             accepted_at: now,
             agent: OnceLock::new(),
             feed: OnceLock::new(),
@@ -153,8 +156,8 @@ impl Tracker {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn add(&self, id: u64, peer: SocketAddr, now: Instant) -> Arc<Client> {
-        let client = Arc::new(Client::new(id, peer, now));
+    pub(super) fn add(&self, id: u64, peer: SocketAddr, near: Option<SocketAddr>, now: Instant) -> Arc<Client> {
+        let client = Arc::new(Client::new(id, peer, near, now));
         self.lock().insert(id, client.clone());
         client
     }
@@ -202,5 +205,64 @@ impl Tracker {
     /// The connection that has been in its handshake for longest.
     pub(super) fn oldest_handshake(&self) -> Option<Arc<Client>> {
         self.lock().values().find(|client| client.state() == ClientState::Handshake).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::governor::Governor;
+    use super::*;
+
+    /// What may happen to a server's connections.
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Accept,
+        /// One of them ends by itself.
+        Leave(usize),
+        Limit(usize),
+        /// The governor looks.
+        Look,
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            3 => Just(Step::Accept),
+            1 => (0_usize..40).prop_map(Step::Leave),
+            1 => (0_usize..20).prop_map(Step::Limit),
+            4 => Just(Step::Look),
+        ]
+    }
+
+    proptest! {
+        /// Whatever the limit does meanwhile: each look ends at most one connection, only above the limit, and the newest.
+        #[test]
+        fn the_newest_go_and_never_more_than_the_excess(steps in proptest::collection::vec(step(), 0..200)) {
+            let tracker = Tracker::default();
+            let peer = SocketAddr::from(([10, 0, 0, 1], 1));
+            let (mut next_id, mut limit, mut model) = (1, 10, Vec::new());
+            for step in steps {
+                match step {
+                    Step::Accept => {
+                        tracker.add(next_id, peer, None, Instant::now());
+                        model.push(next_id);
+                        next_id += 1;
+                    }
+                    Step::Leave(which) if !model.is_empty() => {
+                        tracker.remove(model.remove(which % model.len()));
+                    }
+                    Step::Leave(_) => {}
+                    Step::Limit(new) => limit = new,
+                    Step::Look => {
+                        let ended = Governor::must_drop(tracker.len(), limit).then(|| tracker.end_newest(Order::Rebalance));
+                        let ended = ended.flatten().map(|client| client.id);
+                        let expected = if model.len() > limit { model.pop() } else { None };
+                        prop_assert_eq!(ended, expected);
+                    }
+                }
+                prop_assert_eq!(tracker.len(), model.len());
+            }
+        }
     }
 }

@@ -43,6 +43,11 @@ pub trait Listener: Send + 'static {
     /// # Errors
     /// Whatever the system says.
     fn local_addr(&self) -> io::Result<SocketAddr>;
+
+    /// Our end of a connection, where the transport has such a thing.
+    fn near_end(_stream: &Self::Stream) -> Option<SocketAddr> {
+        None
+    }
 }
 
 /// Listens on TCP.
@@ -111,6 +116,10 @@ impl Listener for TcpInlet {
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
+    }
+
+    fn near_end(stream: &TcpStream) -> Option<SocketAddr> {
+        stream.local_addr().ok()
     }
 }
 

@@ -14,8 +14,8 @@ use tracing::warn;
 use super::node_counter::NodeCounter;
 use crate::decoupler;
 use crate::metrics::SyncerMetrics;
-use crate::model::{Key, SyncerEvent, Update, no_revision};
-use crate::problems::{Novelty, ProblemBook};
+use crate::model::{Key, SyncerEvent, Update, keys, no_revision};
+use crate::problems::{Novelty, ProblemBook, shortened};
 use crate::syncer::watcher_syncer::MAX_BATCH;
 
 /// Name under which this stage reports problems.
@@ -79,15 +79,17 @@ impl ValidationFilter {
         update.v3_resource_version = no_revision();
         self.metrics.values_invalid.inc();
         let reason = invalid.to_string();
-        match self.problems.report(FOUND_BY, update.key.as_str().to_owned(), &reason) {
+        let family = keys::family(&update.key);
+        match self.problems.report(FOUND_BY, family, update.key.as_str().to_owned(), &reason) {
             Novelty::New => {
-                warn!(key = %update.key, revision = %update.revision, reason, "value is not valid; agents see it as absent");
+                let (key, reason) = (shortened(&update.key), shortened(&reason));
+                warn!(%key, revision = %update.revision, %reason, "value is not valid; agents see it as absent");
             }
             Novelty::FullNow => {
                 warn!("too many values are not valid; further ones are only counted");
                 return;
             }
-            Novelty::Known => {}
+            Novelty::Quiet | Novelty::Known => {}
             Novelty::Full => return,
         }
         // Bounded, because the book is: every key here has its entry there.

@@ -7,6 +7,9 @@
     reason = "a test fails by panicking, says why it skips, and waits for other processes in real time"
 )]
 
+#[path = "../support/lean.rs"]
+mod lean;
+
 mod data_model_vectors;
 
 #[path = "../support/etcd.rs"]
@@ -14,6 +17,9 @@ mod real_etcd;
 
 #[path = "../support/apiserver/mod.rs"]
 mod apiserver;
+
+#[path = "../support/scripted_api.rs"]
+mod scripted;
 
 mod etcd;
 mod folder;
@@ -23,5 +29,7 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod deploy;
 mod kubernetes;
 mod process;
+mod scripted_api;

@@ -6,7 +6,7 @@ use bytes::{Bytes, BytesMut};
 /// object is up to a few times as long: an object beyond this was made to do harm.
 pub(super) const MAX_LINE_BYTES: usize = 32 * 1024 * 1024;
 
-/// A line is too long: what follows cannot be told apart.
+/// A line is too long; it is skipped.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
@@ -15,27 +15,43 @@ pub(super) struct TooLong;
 pub(super) struct Lines {
     /// Beginning of a line whose end has not arrived.
     rest: BytesMut,
+    /// The line that is coming in was found too long.
+    skipping: bool,
 }
 
 impl Lines {
     /// Appends the lines that `chunk` completes, without their ends. Empty lines are left out.
     ///
     /// # Errors
-    /// When a line has grown beyond [`MAX_LINE_BYTES`].
+    /// When a line is longer than [`MAX_LINE_BYTES`]: it is skipped, and what comes after it is read again.
+    /// Lines before it are appended all the same.
     pub(super) fn push(&mut self, mut chunk: Bytes, lines: &mut Vec<Bytes>) -> Result<(), TooLong> {
+        let mut result = Ok(());
         while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
             let mut line = chunk.split_to(end + 1);
+            if std::mem::take(&mut self.skipping) {
+                continue;
+            }
             line.truncate(end);
             if !self.rest.is_empty() {
                 self.rest.extend_from_slice(&line);
                 line = self.rest.split().freeze();
             }
-            if !line.trim_ascii().is_empty() {
+            if line.len() > MAX_LINE_BYTES {
+                result = Err(TooLong);
+            } else if !line.trim_ascii().is_empty() {
                 lines.push(line);
             }
         }
-        self.rest.extend_from_slice(&chunk);
-        if self.rest.len() > MAX_LINE_BYTES { Err(TooLong) } else { Ok(()) }
+        if !self.skipping {
+            self.rest.extend_from_slice(&chunk);
+            if self.rest.len() > MAX_LINE_BYTES {
+                self.skipping = true;
+                self.rest = BytesMut::new();
+                result = Err(TooLong);
+            }
+        }
+        result
     }
 }
 
@@ -46,12 +62,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_that_never_ends_is_refused() {
+    fn a_line_that_is_too_long_is_skipped_and_only_that() {
         let mut lines = Lines::default();
         let chunk = Bytes::from(vec![b'x'; 1024 * 1024]);
         let mut out = Vec::new();
         let refused = (0..40).position(|_| lines.push(chunk.clone(), &mut out).is_err());
         assert_eq!((refused, out.len()), (Some(32), 0));
+        assert_eq!(lines.push(Bytes::from_static(b"end\nnext\nla"), &mut out), Ok(()));
+        assert_eq!(lines.push(Bytes::from_static(b"st\n"), &mut out), Ok(()));
+        assert_eq!(out, ["next", "last"]);
     }
 
     proptest! {

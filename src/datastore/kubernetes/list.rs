@@ -12,10 +12,11 @@ use tracing::{debug, info, warn};
 
 use super::super::{Dialect, Error, Event, Kind, ListPage, Object};
 use super::failure::{Failure, Resource};
+use super::lines::MAX_LINE_BYTES;
 use super::object::{Page, object};
 use super::watch::{OpenWatch, Read, Received, read};
 use super::{Shared, lock};
-use crate::model::{AsOf, no_revision};
+use crate::model::{AsOf, gojson, no_revision, strict};
 
 /// Objects that are handed on together from a stream, and their bytes: enough that handing on costs nothing, little enough
 /// that a slow consumer holds little.
@@ -107,18 +108,25 @@ impl Lister {
         let mut bytes = 0;
         loop {
             let lines = match open.receive(STREAM_PATIENCE).await {
-                Ok(Received::Lines(lines)) => lines,
-                Ok(Received::Ended) => {
+                Received::Lines(lines) => lines,
+                Received::Ended => {
                     let failure = Failure::retry("the stream broke off before the list was complete");
                     return Err(self.failed(Some(open.resource()), failure));
                 }
-                Ok(Received::Silent) => {
+                Received::Oversized => {
+                    warn!(
+                        kind = %self.kind,
+                        limit = MAX_LINE_BYTES,
+                        "an object is longer than what is accepted: it counts as absent"
+                    );
+                    continue;
+                }
+                Received::Silent => {
                     warn!(kind = %self.kind, "a streaming list fell silent: it is asked for in pages from now on");
                     lock(&self.shared.only_pages).insert(self.kind.clone());
                     let failure = Failure::retry(format!("no byte of the list for {STREAM_PATIENCE:?}"));
                     return Err(self.failed(Some(open.resource()), failure));
                 }
-                Err(failure) => return Err(self.failed(Some(open.resource()), failure)),
             };
             let mut end = None;
             for line in &lines {
@@ -174,8 +182,9 @@ impl Lister {
                 other => break other?,
             }
         };
+        let body = gojson::utf8(&body);
         let page: Page<'_> =
-            serde_json::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
+            strict::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
         let items = match page.items {
             Some(items) => items,
             // Go writes an empty list as null in places; an answer that is something else has no revision.

@@ -1,14 +1,12 @@
 //! Reads what is needed here from the API server's JSON: names, versions, where an object begins and ends. Everything else
 //! is read later, by whoever converts the object; nothing is copied.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::super::{Dialect, Event, Object, ObjectId};
-use crate::model::Revision;
+use crate::model::{Revision, strict};
 
 /// The fields of an object that name it.
 #[derive(Debug, Default, Deserialize)]
@@ -74,7 +72,7 @@ pub(super) struct Bookmark {
 /// # Errors
 /// What keeps it from being one: it has no name, or no version.
 pub(super) fn object(buffer: &Bytes, raw: &RawValue, dialect: Dialect) -> Result<Object, Unreadable> {
-    let named: Named = serde_json::from_str(raw.get())
+    let named: Named = strict::from_slice(raw.get().as_bytes())
         .map_err(|error| Unreadable { id: id_of_damaged(raw), reason: error.to_string() })?;
     let Metadata { name, namespace, resource_version, .. } = named.metadata.unwrap_or_default();
     let id = ObjectId { namespace: namespace.unwrap_or_default().into(), name: name.unwrap_or_default().into() };
@@ -104,14 +102,25 @@ impl Unreadable {
 
 /// The name of an object whose metadata are of wrong types in other places.
 fn id_of_damaged(raw: &RawValue) -> Option<ObjectId> {
-    let value: serde_json::Value = serde_json::from_str(raw.get()).ok()?;
-    let text = |field: &str| value["metadata"][field].as_str().map(Arc::from);
-    Some(ObjectId { namespace: text("namespace").unwrap_or_default(), name: text("name")? })
+    /// Nothing else is read: it may be of any depth.
+    #[derive(Deserialize)]
+    struct Damaged {
+        metadata: DamagedMetadata,
+    }
+    #[derive(Deserialize)]
+    struct DamagedMetadata {
+        name: String,
+        #[serde(default)]
+        namespace: Option<serde_json::Value>,
+    }
+    let DamagedMetadata { name, namespace } = strict::from_slice::<Damaged>(raw.get().as_bytes()).ok()?.metadata;
+    let namespace = namespace.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
+    Some(ObjectId { namespace: namespace.into(), name: name.into() })
 }
 
 /// Reads a bookmark. `None`: it tells no position.
 pub(super) fn bookmark(raw: &RawValue) -> Option<Bookmark> {
-    let named: Named = serde_json::from_str(raw.get()).ok()?;
+    let named: Named = strict::from_slice(raw.get().as_bytes()).ok()?;
     let Metadata { resource_version, annotations, .. } = named.metadata?;
     let initial_events_end =
         annotations.and_then(|annotations| annotations.initial_events_end).is_some_and(|value| value == "true");
@@ -123,10 +132,19 @@ pub(super) fn bookmark(raw: &RawValue) -> Option<Bookmark> {
 mod tests {
     use super::*;
 
-    fn read(json: &'static str) -> Result<Object, Unreadable> {
-        let buffer = Bytes::from_static(json.as_bytes());
-        let raw: &RawValue = serde_json::from_str(json).unwrap();
+    fn read(json: &str) -> Result<Object, Unreadable> {
+        let buffer = Bytes::from(json.to_owned());
+        let raw: &RawValue = serde_json::from_slice(&buffer).unwrap();
         object(&buffer, raw, Dialect::Kubernetes)
+    }
+
+    #[test]
+    fn depth_hides_no_name() {
+        let (open, close) = ("[".repeat(5000), "]".repeat(5000));
+        let object = read(&format!(r#"{{"spec":{open}{close},"metadata":{{"name":"a","resourceVersion":"7"}}}}"#));
+        assert_eq!(&*object.unwrap().id.name, "a");
+        let damaged = read(&format!(r#"{{"spec":{open}{close},"metadata":{{"name":"a","resourceVersion":7}}}}"#));
+        assert_eq!(&*damaged.unwrap_err().id.unwrap().name, "a");
     }
 
     #[test]
@@ -146,6 +164,8 @@ mod tests {
             (r#"{"metadata":{"name":"a","resourceVersion":"1","annotations":[1]}}"#, Some("a")),
             (r#"{"metadata":{"name":5,"resourceVersion":"1"}}"#, None),
             (r#"{"metadata":null}"#, None),
+            (r#"{"metadata":["a","n","7"]}"#, None),
+            (r#"["a"]"#, None),
             ("[]", None),
             ("5", None),
         ] {

@@ -24,9 +24,9 @@ use tracing::{debug, warn};
 use super::super::{Dialect, Error, Event, Kind, WatchBatch};
 use super::Shared;
 use super::failure::{Failure, Resource};
-use super::lines::Lines;
+use super::lines::{Lines, MAX_LINE_BYTES};
 use super::object::{Line, bookmark, object};
-use crate::model::{AsOf, Revision};
+use crate::model::{AsOf, Revision, gojson, strict};
 
 /// How long the server keeps a watch open, in seconds: each picks a time of its own, so that watches wander between API
 /// servers and do not end together. As Kubernetes' own clients have it.
@@ -38,6 +38,8 @@ const SILENT_AFTER: Duration = Duration::from_secs(150);
 pub(super) struct OpenWatch {
     body: Body,
     lines: Lines,
+    /// A line that was too long came after the lines that were handed on last.
+    oversized: bool,
     resource: Resource,
     dialect: Dialect,
     /// Everything up to here has been handed on.
@@ -56,6 +58,8 @@ pub(super) enum Received {
     Ended,
     /// Nothing came for the time given.
     Silent,
+    /// Something that is too long to be taken was skipped.
+    Oversized,
 }
 
 impl OpenWatch {
@@ -76,6 +80,7 @@ impl OpenWatch {
             Ok(response) => Ok(Self {
                 body: response.into_body(),
                 lines: Lines::default(),
+                oversized: false,
                 resource,
                 dialect,
                 revision: from.clone(),
@@ -105,28 +110,27 @@ impl OpenWatch {
     }
 
     /// Waits for the next lines.
-    pub(super) async fn receive(&mut self, patience: Duration) -> Result<Received, Failure> {
+    pub(super) async fn receive(&mut self, patience: Duration) -> Received {
         let mut lines = Vec::new();
         loop {
+            if std::mem::take(&mut self.oversized) {
+                return Received::Oversized;
+            }
             let chunk = match timeout(patience, self.body.frame()).await {
-                Err(_) => return Ok(Received::Silent),
-                Ok(None) => return Ok(Received::Ended),
+                Err(_) => return Received::Silent,
+                Ok(None) => return Received::Ended,
                 Ok(Some(Err(error))) => {
                     debug!(resource = %self.resource.name(), %error, "a watch was cut");
-                    return Ok(Received::Ended);
+                    return Received::Ended;
                 }
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(chunk) => chunk,
                     Err(_trailers) => continue,
                 },
             };
-            if self.lines.push(chunk, &mut lines).is_err() {
-                return Err(Failure::PositionGone(
-                    "a single event is beyond our limit; look for a huge object".to_owned(),
-                ));
-            }
+            self.oversized |= self.lines.push(chunk, &mut lines).is_err();
             if !lines.is_empty() {
-                return Ok(Received::Lines(lines));
+                return Received::Lines(lines);
             }
         }
     }
@@ -140,9 +144,13 @@ impl OpenWatch {
             let events = std::mem::take(&mut self.deferred);
             return Ok(Some(WatchBatch { events, revision: self.revision.clone(), as_of: None }));
         }
-        let lines = match self.receive(SILENT_AFTER).await? {
+        let lines = match self.receive(SILENT_AFTER).await {
             Received::Lines(lines) => lines,
             Received::Ended => return Ok(None),
+            // Whatever it was about is left out of the list, so that agents do not keep what was there before.
+            Received::Oversized => {
+                return Err(Failure::PositionGone(format!("an event is longer than {MAX_LINE_BYTES} bytes")));
+            }
             Received::Silent => {
                 debug!(resource = %self.resource.name(), "a watch fell silent");
                 return Ok(None);
@@ -190,7 +198,8 @@ pub(super) enum Read {
 
 /// Reads a line.
 pub(super) fn read(line: &Bytes, dialect: Dialect) -> Result<Read, Failure> {
-    let parsed: Line<'_> = serde_json::from_slice(line).map_err(|error| {
+    let line = &gojson::utf8(line);
+    let parsed: Line<'_> = strict::from_slice(line).map_err(|error| {
         Failure::PositionGone(format!("a watch sent a line that is not an event ({error}); listing again"))
     })?;
     let put_or_delete = |deleted: bool| match object(line, parsed.object, dialect) {

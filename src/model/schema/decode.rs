@@ -1,4 +1,5 @@
 //! Reads JSON into a tree as Go would: `null` is zero, unknown fields vanish, a wrong type is an error with its path.
+//! One difference: `metadata.managedFields` of Kubernetes' objects is skipped without being looked at.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,13 +14,21 @@ use crate::model::duration::GoDuration;
 use crate::model::gojson;
 use crate::model::timestamp::Timestamp;
 
-/// How field names are matched.
+/// How field names are matched, and whether the API server's bookkeeping is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Case {
-    /// As written: Kubernetes' reader.
+    /// As written: Kubernetes' reader. Without bookkeeping, which is up to half of an object.
     Exact,
-    /// Whatever their case, an exact match first: Go's own reader, used for etcd and for JSON in annotations.
+    /// Whatever their case, an exact match first: Go's own reader, used for etcd. With everything.
     Folded,
+    /// As [`Self::Folded`], without bookkeeping: JSON in annotations of Kubernetes' objects.
+    FoldedLean,
+}
+
+impl Case {
+    fn keeps_bookkeeping(self) -> bool {
+        self == Self::Folded
+    }
 }
 
 /// JSON does not fit its type.
@@ -291,6 +300,10 @@ impl<'de> Visitor<'de> for StructSeed<'_> {
                 continue;
             };
             let field = &self.schema.fields[index];
+            if field.bookkeeping && !self.context.case.keeps_bookkeeping() {
+                entries.next_value::<IgnoredAny>()?;
+                continue;
+            }
             let seed = Nullable { ty: &field.ty, context: self.context };
             fields.values[index] =
                 self.context.within(Segment::Field(&field.json), || entries.next_value_seed(seed))?;
@@ -323,7 +336,9 @@ impl Visitor<'_> for &FieldName {
     fn visit_str<E: de::Error>(self, name: &str) -> Result<Option<usize>, E> {
         Ok(self.schema.index_of(name).or_else(|| match self.case {
             Case::Exact => None,
-            Case::Folded => self.schema.fields.iter().position(|field| field.json.eq_ignore_ascii_case(name)),
+            Case::Folded | Case::FoldedLean => {
+                self.schema.fields.iter().position(|field| field.json.eq_ignore_ascii_case(name))
+            }
         }))
     }
 }

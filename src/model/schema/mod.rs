@@ -46,6 +46,8 @@ pub struct Field {
     pub omit_empty: bool,
     /// Left out when it is the zero value; of a struct, when all its fields are.
     pub omit_zero: bool,
+    /// The API server's own bookkeeping, which no agent reads: skipped unread, except where [`Case::Folded`] keeps all.
+    pub bookkeeping: bool,
     /// Go's validation tag; empty when there is none.
     pub validate: String,
     /// Name of the configuration key that the field becomes, where it differs from the Go name; `-`: none.

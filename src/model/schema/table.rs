@@ -1,6 +1,6 @@
 //! The declarations in `types.json`, read once.
 //!
-//! Per struct a list of `[JSON name, Go name, type, flags, extras]`: flags `e` omitempty, `z` omitzero; extras, when there
+//! Per struct a list of `[JSON name, Go name, type, flags, extras]`: flags `e` omitempty, `z` omitzero, `b` bookkeeping; extras, when there
 //! are any, `validate` (tag), `config` (configuration key), `unit` (`ms`). Types are written as in Go.
 
 use std::collections::BTreeMap;
@@ -35,6 +35,7 @@ fn table() -> &'static [Struct] {
             go: line.1,
             omit_empty: line.3.contains('e'),
             omit_zero: line.3.contains('z'),
+            bookkeeping: line.3.contains('b'),
             validate: line.4.validate,
             config_name: line.4.config,
             milliseconds: line.4.unit == "ms",

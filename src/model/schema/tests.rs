@@ -75,6 +75,21 @@ fn fields_come_in_order_and_empty_ones_go() {
 }
 
 #[test]
+fn bookkeeping_of_the_api_server_is_skipped_unread_and_kept_in_etcd() {
+    let json = r#"{"metadata":{"name":"a","managedFields":[{"manager":"m"}],"uid":"u"}}"#;
+    let lean = r#"{"metadata":{"name":"a","uid":"u"},"spec":{}}"#;
+    for case in [Case::Exact, Case::FoldedLean] {
+        assert_eq!(reencode("v3.BGPPeer", json, case).unwrap(), lean, "{case:?}");
+    }
+    let all = r#"{"metadata":{"name":"a","uid":"u","managedFields":[{"manager":"m"}]},"spec":{}}"#;
+    assert_eq!(reencode("v3.BGPPeer", json, Case::Folded).unwrap(), all);
+    // Unread: of the wrong type, and nested deeper than anything that is read may be.
+    let deep = format!(r#"{{"metadata":{{"managedFields":{}7{}}}}}"#, "[".repeat(1000), "]".repeat(1000));
+    assert_eq!(reencode("v3.BGPPeer", &deep, Case::Exact).unwrap(), r#"{"metadata":{},"spec":{}}"#);
+    assert!(reencode("v3.BGPPeer", &deep, Case::Folded).is_err());
+}
+
+#[test]
 fn names_are_folded_only_where_go_does() {
     let json = r#"{"PEERIP":"1.2.3.4"}"#;
     assert_eq!(reencode("v3.BGPPeerSpec", json, Case::Exact).unwrap(), "{}");

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use super::text::{Text, TextMap};
 use crate::datastore::Dialect;
 use crate::model::resource::{METADATA_ANNOTATION, reverse_uid};
+use crate::model::strict;
 
 /// Labels, annotations and little else.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -66,7 +67,7 @@ impl Meta<'_> {
             return Err(format!("metadata.uid: {:?} is not a UUID", &*self.uid));
         }
         if let Some(stored) = self.annotations.remove(METADATA_ANNOTATION) {
-            let stored: Meta<'_> = serde_json::from_str(&stored).map_err(|error| {
+            let stored: Meta<'_> = strict::from_slice(stored.as_bytes()).map_err(|error| {
                 format!("metadata.annotations[{METADATA_ANNOTATION}]: not the metadata of an object: {error}")
             })?;
             overlay(&mut self.labels, stored.labels);

@@ -265,7 +265,7 @@ mod tests {
             format.updates(SeqRange { after: 7, upto: 7 }, &[update()]),
             format.updates(SeqRange { after: 7, upto: 9 }, &[update()]),
             format.updates(SeqRange { after: 9, upto: 10 }, &[]),
-            format.goodbye("later").unwrap(),
+            format.goodbye("later", &[]).unwrap(),
         ]);
         assert_eq!(error, None);
         assert_eq!(

@@ -12,7 +12,7 @@ use crate::model::numorstring::Protocol;
 use crate::model::v1::endpoint::{EndpointPort, HostEndpoint, QosControls};
 use crate::model::v1::meta::{Meta, Resource};
 use crate::model::v1::text::Text;
-use crate::model::{Key, Value, gojson, keys, net};
+use crate::model::{Key, Value, gojson, keys, net, strict};
 use crate::validate::rules;
 
 /// The processor of `HostEndpoint`.
@@ -50,7 +50,7 @@ struct Port<'a> {
 impl ConvertKeyed for HostEndpoints {
     fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
         gojson::parse_with(&object.body, |body| {
-            let resource: Resource<'_, Spec<'_>> = serde_json::from_slice(body).map_err(unreadable)?;
+            let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
             let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
             let spec = resource.spec.unwrap_or_default();
             if spec.node.is_empty() {

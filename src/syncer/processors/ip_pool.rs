@@ -10,7 +10,7 @@ use crate::model::v1::Net;
 use crate::model::v1::meta::Resource;
 use crate::model::v1::pool::{Encapsulation, IpPool};
 use crate::model::v1::text::Text;
-use crate::model::{Key, Value, gojson, keys, net};
+use crate::model::{Key, Value, gojson, keys, net, strict};
 
 /// Device of pools with IP-in-IP.
 const IPIP_DEVICE: &str = "tunl0";
@@ -48,7 +48,7 @@ struct Spec<'a> {
 impl ConvertKeyed for IpPools {
     fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
         gojson::parse_with(&object.body, |body| {
-            let resource: Resource<'_, Spec<'_>> = serde_json::from_slice(body).map_err(unreadable)?;
+            let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
             resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
             let spec = resource.spec.unwrap_or_default();
             let cidr = net::parse_cidr(&spec.cidr).map(|net| net.trunc()).ok_or_else(|| {

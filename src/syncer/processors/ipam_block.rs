@@ -13,7 +13,7 @@ use crate::model::v1::Net;
 use crate::model::v1::ipam::{AllocationAttribute, AllocationBlock, Time};
 use crate::model::v1::meta::Resource;
 use crate::model::v1::text::Text;
-use crate::model::{Key, Value, gojson, keys, net};
+use crate::model::{Key, Value, gojson, keys, net, strict};
 
 /// The processor of `IPAMBlock`.
 #[must_use]
@@ -71,11 +71,11 @@ impl ConvertKeyed for IpamBlocks {
     fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
         gojson::parse_with(&object.body, |body| {
             if object.dialect == Dialect::Etcd {
-                let block: Block<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+                let block: Block<'_> = strict::from_slice(body).map_err(unreadable)?;
                 let cidr = cidr("cidr", &block.cidr)?;
                 return Ok((etcd_key(&object.id)?, value(cidr, block)));
             }
-            let resource: Resource<'_, Block<'_>> = serde_json::from_slice(body).map_err(unreadable)?;
+            let resource: Resource<'_, Block<'_>> = strict::from_slice(body).map_err(unreadable)?;
             resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
             let mut block = resource.spec.unwrap_or_default();
             let cidr = cidr("spec.cidr", &block.cidr)?;

@@ -10,7 +10,7 @@ use crate::model::resource::Resource;
 use crate::model::schema::Case;
 use crate::model::v1::meta::Meta;
 use crate::model::v1::text::{Text, TextMap};
-use crate::model::{Key, gojson, keys};
+use crate::model::{Key, gojson, keys, strict};
 
 const KIND: &str = "LiveMigration";
 const PLURAL: &str = "livemigrations";
@@ -65,7 +65,7 @@ impl Convert for LiveMigrations {
         let refuse = |error: crate::model::resource::ResourceError| ConvertError::new(error.to_string());
         let resource = if object.dialect == Dialect::Kubernetes {
             let migration = gojson::parse_with(&object.body, |body| {
-                serde_json::from_slice(body).map(|migration: Migration<'_>| live_migration(&object.id, &migration))
+                strict::from_slice(body).map(|migration: Migration<'_>| live_migration(&object.id, &migration))
             })
             .map_err(unreadable)?;
             let Some(json) = migration else { return Ok(None) };

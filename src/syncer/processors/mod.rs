@@ -112,11 +112,7 @@ pub trait Processor: Send {
 
 /// Reads an object's body into a type of the caller's.
 pub(crate) fn body<T: DeserializeOwned>(object: &Object) -> Result<T, ConvertError> {
-    // A typed reader would take a list for an object whose fields come in order.
-    if !object.body.trim_ascii_start().starts_with(b"{") {
-        return Err(ConvertError { reason: "invalid type: the body is not a JSON object".to_owned() });
-    }
-    gojson::parse(&object.body).map_err(|error| ConvertError { reason: error.to_string() })
+    gojson::parse(&object.body).map_err(unreadable)
 }
 
 /// Refuses an object whose metadata Calico's clients could not read, for kinds whose data hold nothing of it.

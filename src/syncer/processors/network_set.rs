@@ -11,7 +11,7 @@ use crate::model::v1::Net;
 use crate::model::v1::meta::{Meta, Resource};
 use crate::model::v1::sets::NetworkSet;
 use crate::model::v1::text::Text;
-use crate::model::{Key, Value, gojson, keys, net};
+use crate::model::{Key, Value, gojson, keys, net, strict};
 use crate::validate::rules::endpoint as checks;
 
 /// The processor of `NetworkSet`.
@@ -57,7 +57,7 @@ fn key(id: &ObjectId) -> Key {
 
 fn value(object: &Object) -> Result<Value, ConvertError> {
     gojson::parse_with(&object.body, |body| {
-        let resource: Resource<'_, Spec<'_>> = serde_json::from_slice(body).map_err(unreadable)?;
+        let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
         let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
         let set = network_set(&object.id.namespace, meta, resource.spec.unwrap_or_default());
         Ok(rejected_or_raw(gojson::to_bytes(&set), checks::network_set(&set)))

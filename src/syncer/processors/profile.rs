@@ -18,7 +18,7 @@ use crate::model::v1::meta::{self, Meta};
 use crate::model::v1::policy::ProfileRules;
 use crate::model::v1::text::TextMap;
 use crate::model::v3::rule::Rule;
-use crate::model::{Key, KvPair, Revision, Value, gojson, keys, no_revision};
+use crate::model::{Key, KvPair, Revision, Value, gojson, keys, no_revision, strict};
 
 const KIND: &str = "Profile";
 const PLURAL: &str = "profiles";
@@ -120,8 +120,7 @@ impl Profiles {
             return append(&name, whole, &object.body, &revision, None, out);
         }
         let json = gojson::parse_with(&object.body, |body| {
-            let resource: meta::Resource<'_, serde::de::IgnoredAny> =
-                serde_json::from_slice(body).map_err(unreadable)?;
+            let resource: meta::Resource<'_, serde::de::IgnoredAny> = strict::from_slice(body).map_err(unreadable)?;
             profile(&name, &object.id, origin, &resource.metadata.unwrap_or_default())
         })?
         .to_string();

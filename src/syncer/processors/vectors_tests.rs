@@ -15,6 +15,9 @@ use super::{Context, ObjectEvent, Processor};
 use crate::datastore::{Dialect, Kind, Object, ObjectId};
 use crate::model::{KvPair, Revision};
 
+#[path = "../../../tests/support/lean.rs"]
+mod lean;
+
 /// Some kinds and the processor that converts them, for one syncer.
 pub(crate) struct Feed {
     /// Kinds whose objects go to the processor; kinds of Kubernetes and of etcd may stand side by side.
@@ -375,7 +378,7 @@ impl<'a> World<'a> {
             if (self.owns)(&key) {
                 let text = |field: &str| update[field].as_str().unwrap_or_default().to_owned();
                 wanted.entry(key).or_default().push(Sent {
-                    value: update["value"].as_str().map(str::to_owned),
+                    value: update["value"].as_str().map(|value| lean::owed(value, &self.case.datastore)),
                     update_type: text("updateType"),
                     revision: text("revision"),
                     v3_resource_version: text("v3ResourceVersion"),

@@ -236,7 +236,7 @@ impl<C: Compress> WireFormat for Native<C> {
         frame.finish().into()
     }
 
-    fn goodbye(&self, reason: &str) -> Option<Bytes> {
-        Some(encode_goodbye(reason, &[]))
+    fn goodbye(&self, reason: &str, alternatives: &[String]) -> Option<Bytes> {
+        Some(encode_goodbye(reason, alternatives))
     }
 }

@@ -412,7 +412,7 @@ proptest! {
             format.updates(SeqRange { after, upto: after + 1 }, &updates),
             format.status(after, SyncStatus::ResyncInProgress),
             format.ping(UNIX_EPOCH, as_of.as_ref()),
-            format.goodbye("why").unwrap(),
+            format.goodbye("why", &["b:1".to_owned()]).unwrap(),
         ].concat();
         let owned: Vec<Update> = updates.iter().map(|update| (**update).clone()).collect();
         let new = owned.iter().cloned().map(|update| Update { update_type: UpdateType::New, ..update }).collect();

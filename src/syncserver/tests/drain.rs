@@ -6,7 +6,7 @@ use tokio::time::{Instant, timeout};
 
 use super::harness::*;
 use crate::model::SyncStatus;
-use crate::syncserver::Config;
+use crate::syncserver::{Config, Peers};
 
 async fn connect_all(world: &World, n: usize) -> Vec<Client> {
     let mut clients = Vec::new();
@@ -114,4 +114,91 @@ async fn connect_all_but_one(world: &World) -> Vec<Client> {
         clients.push(client);
     }
     clients
+}
+
+/// Ten other servers, and this one as it is listed.
+fn peers() -> Peers {
+    let all = (0..=10_u8).map(|host| vec![([10, 1, 0, host], 5473).into()]);
+    Peers::new(all, &[([10, 1, 0, 0], 5473).into()])
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_to_leave_is_told_where_to_go() {
+    let world = World::new(Config { drop_interval: Duration::from_millis(50), ..config() });
+    world.handle.set_peers(peers());
+    let mut clients = connect_all(&world, 6).await;
+    world.handle.set_max_connections(4);
+    eventually("two are dropped", || world.handle.connections() == 4).await;
+    let mut orders = Vec::new();
+    for client in clients.drain(4..) {
+        let mut client = client;
+        let goodbye = client.until_goodbye().await.expect("a goodbye");
+        assert_eq!(goodbye.alternatives.len(), 8, "{:?}", goodbye.alternatives);
+        assert!(!goodbye.alternatives.contains(&"10.1.0.0:5473".to_owned()), "not back to the same");
+        orders.push(goodbye.alternatives);
+    }
+    assert_ne!(orders[0], orders[1], "each connection has its own order");
+
+    world.handle.stop();
+    let goodbye = clients.remove(0).until_goodbye().await.expect("a goodbye");
+    assert!(goodbye.reason.contains("stopped") && goodbye.alternatives.len() == 8, "{goodbye:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drain_sends_everybody_elsewhere() {
+    let world = World::new(config());
+    world.handle.set_peers(peers());
+    let clients = connect_all(&world, 3).await;
+    world.handle.drain();
+    for mut client in clients {
+        let goodbye = client.until_goodbye().await.expect("a goodbye");
+        assert!(goodbye.reason.contains("shutting down") && goodbye.alternatives.len() == 8, "{goodbye:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_still_in_its_handshake_is_told_too() {
+    let world = World::new(Config { drop_interval: Duration::from_millis(50), max_connections: 0, ..config() });
+    world.handle.set_peers(peers());
+    let mut client = Client::new(world.dial(64 << 10).await, Speech::native("none"));
+    // So much of the hello that the server knows the protocol.
+    client.send(&crate::syncproto::native::MAGIC).await;
+    let goodbye = client.until_goodbye().await.expect("a goodbye");
+    assert!(goodbye.reason.contains("spread") && goodbye.alternatives.len() == 8, "{goodbye:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_refused_is_sent_nowhere() {
+    let world = World::new(config());
+    world.handle.set_peers(peers());
+    let mut client = Client::new(world.dial(64 << 10).await, Speech::native("none"));
+    client.hello("no-such").await;
+    let goodbye = client.until_goodbye().await.expect("a goodbye");
+    assert_eq!(goodbye.alternatives, [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calicos_clients_are_dropped_without_a_word() {
+    let world = World::new(Config { drop_interval: Duration::from_millis(50), ..config() });
+    world.handle.set_peers(peers());
+    let mut client = world.connect(Speech::GobSnappy).await;
+    client.until("hello", |client| client.greeted).await;
+    world.handle.set_max_connections(0);
+    assert_eq!(client.until_goodbye().await, None);
+    assert_eq!(world.closed("rebalanced"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_limit_that_rises_while_connections_are_dropped_ends_the_dropping() {
+    let world = World::new(Config { drop_interval: Duration::from_millis(50), ..config() });
+    let _clients = connect_all(&world, 40).await;
+    world.handle.set_max_connections(10);
+    eventually("some are dropped", || world.handle.connections() <= 30).await;
+    world.handle.set_max_connections(25);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.handle.connections(), 25);
+    world.handle.set_max_connections(10_000);
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!((world.handle.connections(), world.server_metrics.connections_dropped.get()), (25, 15));
+    assert_eq!(world.server_metrics.connections_limit.get(), 10_000);
 }

@@ -166,7 +166,7 @@ pub(super) enum Heard {
     Updates(Vec<Change>),
     Status(SyncStatus),
     Ping(Option<Ping>),
-    Goodbye(String),
+    Goodbye(native::Goodbye),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -400,13 +400,18 @@ impl<S: Stream> Client<S> {
 
     /// Listens until the server closes the connection. Returns the last words.
     pub(super) async fn until_closed(&mut self) -> Option<String> {
-        let mut goodbye = None;
+        self.until_goodbye().await.map(|goodbye| goodbye.reason)
+    }
+
+    /// The same with what else the goodbye says.
+    pub(super) async fn until_goodbye(&mut self) -> Option<native::Goodbye> {
+        let mut last = None;
         while let Some(heard) = self.next().await {
-            if let Heard::Goodbye(reason) = heard {
-                goodbye = Some(reason);
+            if let Heard::Goodbye(goodbye) = heard {
+                last = Some(goodbye);
             }
         }
-        goodbye
+        last
     }
 }
 
@@ -455,6 +460,6 @@ fn native_heard(frame: native::ServerFrame) -> Heard {
         }
         native::ServerFrame::Status { status, .. } => Heard::Status(status),
         native::ServerFrame::Ping { .. } => Heard::Ping(None),
-        native::ServerFrame::Goodbye(goodbye) => Heard::Goodbye(goodbye.reason),
+        native::ServerFrame::Goodbye(goodbye) => Heard::Goodbye(goodbye),
     }
 }

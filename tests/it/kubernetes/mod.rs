@@ -13,6 +13,7 @@ use crate::apiserver::ApiServer;
 use crate::daemon::Daemon;
 
 mod agents;
+mod balance;
 mod expected;
 mod population;
 mod proxy;

@@ -13,7 +13,7 @@ use crate::model::resource::Resource;
 use crate::model::schema::Case;
 use crate::model::v1::meta::Meta;
 use crate::model::v1::text::{Text, TextMap};
-use crate::model::{gojson, net};
+use crate::model::{gojson, net, strict};
 
 /// What begins the names of Calico's annotations.
 const PREFIX: &str = "projectcalico.org/";
@@ -86,7 +86,7 @@ impl<'m> Annotations<'m> {
 /// Calico's node.
 pub(super) fn convert(object: &Object, use_pod_cidr: bool) -> Result<Resource, ConvertError> {
     let node = gojson::parse_with(&object.body, |body| {
-        let node: KubernetesNode<'_> = serde_json::from_slice(body).map_err(unreadable)?;
+        let node: KubernetesNode<'_> = strict::from_slice(body).map_err(unreadable)?;
         calico_node(&object.id.name, &node, use_pod_cidr)
     })?;
     Resource::decode_json(KIND, node.to_string().as_bytes(), Case::Exact)

@@ -13,7 +13,7 @@ use crate::model::v1::Net;
 use crate::model::v1::endpoint::{EndpointPort, IpNat, Mac, QosControls, WorkloadEndpoint};
 use crate::model::v1::meta::{Meta, Resource};
 use crate::model::v1::text::Text;
-use crate::model::{Key, Value, gojson, net};
+use crate::model::{Key, Value, gojson, net, strict};
 use crate::validate::rules;
 
 /// Parts of an endpoint's name: node, orchestrator, workload, endpoint.
@@ -114,7 +114,7 @@ struct Port<'a> {
 /// The value of a stored endpoint.
 pub(super) fn convert(object: &Object) -> Result<Value, ConvertError> {
     gojson::parse_with(&object.body, |body| {
-        let resource: Resource<'_, Spec<'_>> = serde_json::from_slice(body).map_err(unreadable)?;
+        let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
         let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
         let endpoint = endpoint(meta, resource.spec.unwrap_or_default()).map_err(ConvertError::new)?;
         Ok(rejected_or_raw(gojson::to_bytes(&endpoint), rules::endpoint::workload_endpoint(&endpoint)))

@@ -1,0 +1,47 @@
+# syntax=docker/dockerfile:1
+# The image: one static binary, its configuration, certificates of public authorities, and nothing else (no shell).
+#
+#   docker build -t bulrush:0.1.0 \
+#     --build-arg BULRUSH_BUILD_DATE="$(date -u +%Y-%m-%dT%H:%M:%SZ)" --build-arg BULRUSH_GIT_COMMIT="$(git rev-parse HEAD)" .
+#
+# musl links everything statically, name resolution included, which glibc cannot. Its allocator does not matter: jemalloc takes
+# its place in Rust's code and in C's.
+
+# As in rust-toolchain.toml.
+ARG RUST_VERSION=1.95.0
+
+FROM rust:${RUST_VERSION}-bookworm AS build
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates musl-tools \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /src
+COPY rust-toolchain.toml ./
+RUN rustup target add "$(uname -m)-unknown-linux-musl"
+COPY . .
+# What `bulrush version` prints.
+ARG BULRUSH_BUILD_DATE=unknown
+ARG BULRUSH_GIT_COMMIT=unknown
+# Kernels of 64-bit Arm have pages of 4, 16 or 64 KiB; an allocator for the largest runs on all.
+RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
+    target="$(uname -m)-unknown-linux-musl" \
+    && if [ "$(uname -m)" = aarch64 ]; then export JEMALLOC_SYS_WITH_LG_PAGE=16; fi \
+    && export "CC_$(echo "$target" | tr - _)=musl-gcc" \
+    && cargo build --release --locked --bin bulrush --target "$target" \
+    && install -D --mode 0755 "target/$target/release/bulrush" /image/usr/bin/bulrush \
+    && install -D --mode 0644 deploy/image/typha.cfg /image/etc/calico/typha.cfg \
+    && install -D --mode 0644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt \
+    && echo 'bulrush:x:10001:10001:bulrush:/:/sbin/nologin' > /image/etc/passwd \
+    && echo 'bulrush:x:10001:' > /image/etc/group \
+    && env -i /image/usr/bin/bulrush version
+
+FROM scratch
+LABEL org.opencontainers.image.title="bulrush" \
+      org.opencontainers.image.description="Fan-out sync proxy for Calico's agents, drop-in for Typha" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="https://github.com/bulrush/bulrush"
+COPY --from=build /image/ /
+# By number, so that Kubernetes can see that it is not root.
+USER 10001:10001
+# Agents, health, metrics.
+EXPOSE 5473 9098 9093
+ENTRYPOINT ["/usr/bin/bulrush"]

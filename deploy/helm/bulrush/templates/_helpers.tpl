@@ -1,0 +1,100 @@
+{{- define "bulrush.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
+{{- else if contains .Chart.Name .Release.Name -}}
+{{- .Release.Name | trunc 63 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name .Chart.Name | trunc 63 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "bulrush.app" -}}
+{{- default (include "bulrush.fullname" .) .Values.k8sApp -}}
+{{- end -}}
+
+{{- define "bulrush.service" -}}
+{{- default (include "bulrush.fullname" .) .Values.service.name -}}
+{{- end -}}
+
+{{- define "bulrush.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "bulrush.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A ClusterRole belongs to no namespace: its name says which release it is of, unless that is the usual one. */}}
+{{- define "bulrush.clusterRole" -}}
+{{- include "bulrush.fullname" . -}}
+{{- end -}}
+
+{{- define "bulrush.commonLabels" -}}
+app.kubernetes.io/name: bulrush
+app.kubernetes.io/component: sync-proxy
+app.kubernetes.io/part-of: calico
+{{- end -}}
+
+{{- define "bulrush.labels" -}}
+{{ include "bulrush.commonLabels" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+k8s-app: {{ include "bulrush.app" . }}
+{{- end -}}
+
+{{- define "bulrush.selector" -}}
+k8s-app: {{ include "bulrush.app" . }}
+{{- end -}}
+
+{{- define "bulrush.image" -}}
+{{- if .Values.image.digest -}}
+{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{- else -}}
+{{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
+{{- end -}}
+{{- end -}}
+
+{{/* The options that follow from values; what `config` says counts more. */}}
+{{- define "bulrush.options" -}}
+{{- $options := dict
+  "DatastoreType" "kubernetes"
+  "LogSeverityScreen" .Values.logSeverity
+  "LogFilePath" "none"
+  "LogSeveritySys" "none"
+  "HealthEnabled" true
+  "PrometheusMetricsEnabled" .Values.metrics.enabled
+  "ConnectionRebalancingMode" "kubernetes"
+  "K8sNamespace" .Release.Namespace
+  "K8sServiceName" (include "bulrush.service" .)
+  "K8sPortName" .Values.service.portName
+  "ShutdownTimeoutSecs" (max 1 (sub (int .Values.terminationGracePeriodSeconds) 20))
+-}}
+{{- if .Values.metrics.enabled -}}
+{{- $_ := set $options "PrometheusMetricsPort" (int .Values.metrics.port) -}}
+{{- end -}}
+{{- if ne (int .Values.health.port) 9098 -}}
+{{- $_ := set $options "HealthPort" (int .Values.health.port) -}}
+{{- end -}}
+{{- if not .Values.hostNetwork -}}
+{{- $_ := set $options "HealthHost" "none" -}}
+{{- end -}}
+{{- if .Values.tls.enabled -}}
+{{- $_ := set $options "ServerCertFile" (printf "/etc/bulrush/tls/%s" .Values.tls.certKey) -}}
+{{- $_ := set $options "ServerKeyFile" (printf "/etc/bulrush/tls/%s" .Values.tls.keyKey) -}}
+{{- $_ := set $options "CAFile" (printf "/etc/bulrush/ca/%s" .Values.tls.caKey) -}}
+{{- if .Values.tls.clientCN -}}{{- $_ := set $options "ClientCN" .Values.tls.clientCN -}}{{- end -}}
+{{- if .Values.tls.clientURISAN -}}{{- $_ := set $options "ClientURISAN" .Values.tls.clientURISAN -}}{{- end -}}
+{{- end -}}
+{{- range $name, $value := .Values.config -}}
+{{- $_ := set $options $name $value -}}
+{{- end -}}
+{{- $options | toYaml -}}
+{{- end -}}
+
+{{/* A value as typha.cfg takes it: numbers without an exponent, and in backticks what would begin a comment. */}}
+{{- define "bulrush.value" -}}
+{{- $text := . | toString -}}
+{{- if kindIs "float64" . -}}{{- if eq (floor .) . -}}{{- $text = . | int64 | toString -}}{{- end -}}{{- end -}}
+{{- if regexMatch "[#;]" $text -}}`{{ $text }}`{{- else -}}{{ $text }}{{- end -}}
+{{- end -}}
