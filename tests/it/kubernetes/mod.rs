@@ -51,7 +51,7 @@ async fn start_daemon(folder: &TempDir, kubeconfig: PathBuf, options: &[(&str, &
 
 /// Allows the daemon's user what our ClusterRole says.
 async fn allow(server: &ApiServer) -> anyhow::Result<()> {
-    role::grant(&server.rest(), USER, &role::rules()).await
+    role::grant(&server.rest(), USER, &role::rules()?).await
 }
 
 /// Waits for something that another process does.
