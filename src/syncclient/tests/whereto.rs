@@ -55,7 +55,9 @@ async fn a_service_without_servers_is_said_and_waited_for() {
     let mut client = builder(&[]).discovery(discovery(&store)).start_with(wires).unwrap();
     let heard = hear(&mut client, "lost").await;
     assert!(
-        heard[0].starts_with("lost service kube-system/calico-typha: find servers of service kube-system/calico-typha: no ready"),
+        heard[0].starts_with(
+            "lost service kube-system/calico-typha: find servers of service kube-system/calico-typha: no ready"
+        ),
         "{heard:?}"
     );
     let listening = tokio::spawn(async move { while client.next().await.is_some() {} });

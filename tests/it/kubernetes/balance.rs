@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bulrush::model::{SyncStatus, UpdateType};
-use bulrush::syncclient::discovery::Discovery;
 use bulrush::datastore::kubernetes::KubernetesConfig;
+use bulrush::model::{SyncStatus, UpdateType};
 use bulrush::rebalance::Service;
+use bulrush::syncclient::discovery::Discovery;
 use bulrush::syncclient::{Client, Protocol, SyncEvent};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -125,12 +125,16 @@ fn spread(clients: &[Shared], replicas: &[(&Daemon, usize)]) -> anyhow::Result<(
         let counts = replicas.iter().all(|(daemon, count)| connections(daemon) == Some(*count as f64));
         (counts && clients.iter().all(|held| held.lock().unwrap().in_sync)).then_some(())
     };
-    eventually(&format!("clients are spread as {:?}", replicas.iter().map(|(_, count)| count).collect::<Vec<_>>()), settled)
-        .with_context(|| {
-            let now: Vec<String> = replicas.iter().map(|(daemon, _)| format!("{:?}\n{}", connections(daemon), daemon.log())).collect();
-            let odd: Vec<String> = clients.iter().map(|held| format!("{:?}", held.lock().unwrap().refused)).collect();
-            format!("{}\n{}", now.join("\n"), odd.join("\n"))
-        })
+    eventually(
+        &format!("clients are spread as {:?}", replicas.iter().map(|(_, count)| count).collect::<Vec<_>>()),
+        settled,
+    )
+    .with_context(|| {
+        let now: Vec<String> =
+            replicas.iter().map(|(daemon, _)| format!("{:?}\n{}", connections(daemon), daemon.log())).collect();
+        let odd: Vec<String> = clients.iter().map(|held| format!("{:?}", held.lock().unwrap().refused)).collect();
+        format!("{}\n{}", now.join("\n"), odd.join("\n"))
+    })
 }
 
 async fn namespaces(rest: &Rest, names: impl Iterator<Item = usize>) -> anyhow::Result<()> {
@@ -170,7 +174,8 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     let mut clients = Vec::new();
     for n in 0..CLIENTS {
         let builder = if n % 5 == 4 {
-            Client::builder([first_at.to_string(), second_at.to_string()]).protocol(Protocol::Calico { compression: true })
+            Client::builder([first_at.to_string(), second_at.to_string()])
+                .protocol(Protocol::Calico { compression: true })
         } else {
             Client::builder([first_at.to_string()])
         };
