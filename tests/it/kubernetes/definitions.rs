@@ -123,7 +123,36 @@ async fn read_only_writes_nothing_and_two_daemons_write_once() -> anyhow::Result
     Agents::start(again.sync)?.until_in_sync().await?;
     let after = rest.get(&GROUP.path(&k::CLUSTER_INFORMATION, "", "default")).await?;
     ensure!(before == after, "a complete cluster information is left alone");
-    Ok(())
+    drop((one, two, again));
+    a_definition_goes_unseen(&server).await
+}
+
+/// The first kind that is ever missing, deleted while nobody could tell.
+async fn a_definition_goes_unseen(server: &ApiServer) -> anyhow::Result<()> {
+    let rest = server.rest();
+    for kind in crds::custom_kinds() {
+        if ![k::CLUSTER_INFORMATION, k::TIER].contains(&kind) {
+            crds::install(&rest, &kind, GROUP).await?;
+        }
+    }
+    let peer = population::custom(&k::BGP_PEER, GROUP, 0, SMALL).unwrap_or_default();
+    rest.create(&GROUP.collection(&k::BGP_PEER, ""), &peer).await?;
+    let proxy = Proxy::start(server).await?;
+    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
+    let folder = TempDir::new()?;
+    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until_in_sync().await?;
+    let before = agents.until_equal(&rest, GROUP).await?;
+    agents.begin();
+    proxy.refuse(Refusal { containing: "/bgppeers".to_owned(), code: 503, retry_after: None, times: usize::MAX });
+    proxy.cut();
+    rest.delete(&definition_path(&k::BGP_PEER, GROUP)).await?;
+    gone(&rest, &k::BGP_PEER).await?;
+    proxy.let_through();
+    let after = agents.until_equal(&rest, GROUP).await?;
+    agents.forgot_only_what_is_gone(&before, &after, None)?;
+    agents.heard_of_resyncs_at_most().await
 }
 
 /// What Calico's components expect in a cluster.

@@ -51,7 +51,7 @@ async fn start_daemon(folder: &TempDir, kubeconfig: PathBuf, options: &[(&str, &
 
 /// Allows the daemon's user what our ClusterRole says.
 async fn allow(server: &ApiServer) -> anyhow::Result<()> {
-    role::grant(&server.rest(), USER, &role::rules()).await
+    role::grant(&server.rest(), USER, &role::rules()?).await
 }
 
 /// Waits for something that another process does.
@@ -67,10 +67,12 @@ async fn eventually<T>(what: &str, mut done: impl AsyncFnMut() -> Option<T>) -> 
     tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("{what}: not within {PATIENCE:?}"))
 }
 
-/// Waits until the daemon has logged all these words in one line, and returns it.
+/// Waits until the daemon has logged all these words in one line, and returns it with its quotes as they were.
 async fn logged(daemon: &Daemon, words: &[&str]) -> anyhow::Result<String> {
-    let line =
-        async || daemon.log().lines().find(|line| words.iter().all(|word| line.contains(word))).map(str::to_owned);
+    let line = async || {
+        let log = daemon.log().replace(r#"\""#, r#"""#);
+        log.lines().find(|line| words.iter().all(|word| line.contains(word))).map(str::to_owned)
+    };
     eventually(&format!("the log says {words:?}"), line).await.with_context(|| daemon.log())
 }
 

@@ -28,7 +28,7 @@ async fn a_token_that_ends_is_replaced_without_loss() -> anyhow::Result<()> {
     server.install_crds(GROUP).await?;
     population::fill(&server, GROUP, SMALL).await?;
     let subject = json!({"kind": "ServiceAccount", "name": NAME, "namespace": "kube-system"});
-    role::grant_to(&rest, NAME, &subject, &role::rules()).await?;
+    role::grant_to(&rest, NAME, &subject, &role::rules()?).await?;
     let folder = TempDir::new()?;
     let file = folder.path().join("token");
     write_token(&rest, &file).await?;
