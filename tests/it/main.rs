@@ -29,6 +29,7 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod bad_objects;
 mod kubernetes;
 mod process;
 mod scripted_api;
