@@ -30,6 +30,7 @@ mod daemon;
 
 mod agents;
 mod bad_objects;
+mod deploy;
 mod kubernetes;
 mod process;
 mod scripted_api;
