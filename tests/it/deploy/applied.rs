@@ -6,6 +6,7 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use bulrush::syncer::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
@@ -19,10 +20,11 @@ use super::render::{Rendered, kustomization, variants};
 use crate::apiserver::crds::{CrdGroup, DEFINITIONS, custom_kinds, definition, watched_kinds};
 use crate::apiserver::rest::Rest;
 use crate::apiserver::{ApiServer, Auth};
-use crate::daemon::{eventually, http_get};
+use crate::daemon::{PATIENCE, eventually, http_get};
 use crate::real_etcd::free_port;
 
-const GROUP: CrdGroup = CrdGroup::V1;
+/// Pause between two looks at the API server.
+const LOOK: Duration = Duration::from_millis(50);
 /// Namespaces that the renderings want and a fresh API server has not.
 const NAMESPACES: [&str; 2] = ["calico-system", "calico-helm"];
 /// Plural of every kind that is rendered.
@@ -104,10 +106,10 @@ async fn the_api_server_accepts_everything() -> anyhow::Result<()> {
     for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
         rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
         let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
-        let began = std::time::Instant::now();
+        let began = Instant::now();
         while rest.get(&collection).await.is_err() {
-            ensure!(began.elapsed() < crate::daemon::PATIENCE, "{kind} is not served");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            ensure!(began.elapsed() < PATIENCE, "{kind} is not served");
+            tokio::time::sleep(LOOK).await;
         }
     }
     for rendered in &all {
@@ -290,11 +292,11 @@ impl Started {
     }
 }
 
-/// What an agent gets from it, as `bulrush dump` prints it.
-fn dump(port: u16, arguments: &[String]) -> anyhow::Result<String> {
+/// What an agent gets from it within some seconds, as `bulrush dump` prints it.
+fn dump(port: u16, arguments: &[String], timeout: &str) -> anyhow::Result<String> {
     let server = format!("localhost:{port}");
     let output = Command::new(env!("CARGO_BIN_EXE_bulrush"))
-        .args(["dump", "--timeout", "30", "--server", &server])
+        .args(["dump", "--timeout", timeout, "--server", &server])
         .args(arguments)
         .env_clear()
         .output()?;
@@ -303,58 +305,72 @@ fn dump(port: u16, arguments: &[String]) -> anyhow::Result<String> {
 }
 
 /// The applied account, with no more than the applied role, is enough for the rendered pod: every request is permitted, and
-/// every resource of the role is asked for. Probes answer, agents get their data, the end is clean; with the operator's TLS too.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rendered_pod_runs_with_what_was_applied() -> anyhow::Result<()> {
-    let Some(base) = kustomization("deploy/base", &[])? else { return Ok(()) };
-    let Some(operator) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+/// every resource of the role is asked for. Probes answer, agents get their data, the end is clean.
+async fn run_as_applied(
+    rendered: &Rendered,
+    group: CrdGroup,
+    mounted: &BTreeMap<String, String>,
+    arguments: &[String],
+) -> anyhow::Result<()> {
     let Some(server) = ApiServer::start().await else { return Ok(()) };
     let rest = server.rest();
     prepare(&rest).await?;
     // One kind is missing, so that definitions are watched.
     for kind in custom_kinds().into_iter().filter(|kind| *kind != VM_INSTANCE_MIGRATION) {
-        rest.create(DEFINITIONS, &definition(&kind, GROUP)).await?;
+        rest.create(DEFINITIONS, &definition(&kind, group)).await?;
     }
     let pool = json!({
-        "apiVersion": GROUP.api_version(), "kind": "IPPool", "metadata": {"name": "p"}, "spec": {"cidr": "10.1.0.0/16"},
+        "apiVersion": group.api_version(), "kind": "IPPool", "metadata": {"name": "p"}, "spec": {"cidr": "10.1.0.0/16"},
     });
-    let pools = GROUP.collection(&IP_POOL, "");
-    let began = std::time::Instant::now();
+    let pools = group.collection(&IP_POOL, "");
+    let began = Instant::now();
     while rest.create(&pools, &pool).await.is_err() {
-        ensure!(began.elapsed() < crate::daemon::PATIENCE, "{pools} is not served");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        ensure!(began.elapsed() < PATIENCE, "{pools} is not served");
+        tokio::time::sleep(LOOK).await;
     }
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
-    rest.create(&GROUP.collection(&K8S_NODE, ""), &node).await?;
-    let certificates = Certificates::new()?;
+    rest.create(&group.collection(&K8S_NODE, ""), &node).await?;
 
-    for (rendered, mounted, arguments) in
-        [(&base, BTreeMap::new(), vec![]), (&operator, certificates.mounted.clone(), certificates.arguments())]
-    {
-        apply(&rest, rendered).await?;
-        let (token, user) = token(&rest, rendered).await?;
-        let file = server.folder().join("token");
-        fs::write(&file, token)?;
-        let kubeconfig = server.kubeconfig_at("pod", &server.url(), &Auth::TokenFile(file));
-        let mut started = Started::new(rendered, &mounted, &kubeconfig)?;
-        started.probe(rendered, "livenessProbe")?;
-        started.probe(rendered, "readinessProbe")?;
-        let held = dump(started.sync, &arguments).with_context(|| started.log())?;
-        ensure!(held.contains("/calico/v1/ipam/v4/pool/10.1.0.0-16") && held.contains("node-1"), "{held}");
-        // What Typha writes at start was written with the same account.
-        rest.get(&GROUP.path(&CLUSTER_INFORMATION, "", "default")).await?;
-        rest.get(&GROUP.path(&TIER, "", "kube-baseline")).await?;
-        ensure!(started.process.end()? == Some(0), "{}", started.log());
-
-        let requests = server.audited(&user);
-        let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).collect();
-        ensure!(refused.is_empty(), "{refused:?}\n{}", started.log());
-        let asked: BTreeSet<&str> =
-            requests.iter().map(|request| request.resource.rsplit('/').next().unwrap_or_default()).collect();
-        for kind in watched_kinds() {
-            ensure!(asked.contains(&*kind.plural), "{} is in the role and was not asked for: {asked:?}", kind.plural);
-        }
-        ensure!(asked.contains("customresourcedefinitions"), "{asked:?}");
+    apply(&rest, rendered).await?;
+    let (token, user) = token(&rest, rendered).await?;
+    let file = server.folder().join("token");
+    fs::write(&file, token)?;
+    let kubeconfig = server.kubeconfig_at("pod", &server.url(), &Auth::TokenFile(file));
+    let mut started = Started::new(rendered, mounted, &kubeconfig)?;
+    started.probe(rendered, "livenessProbe")?;
+    started.probe(rendered, "readinessProbe")?;
+    let held = dump(started.sync, arguments, "30").with_context(|| started.log())?;
+    ensure!(held.contains("/calico/v1/ipam/v4/pool/10.1.0.0-16") && held.contains("node-1"), "{held}");
+    if !arguments.is_empty() {
+        ensure!(dump(started.sync, &[], "1").is_err(), "somebody without a certificate was let in");
     }
+    // What Typha writes at start was written with the same account.
+    rest.get(&group.path(&CLUSTER_INFORMATION, "", "default")).await?;
+    rest.get(&group.path(&TIER, "", "kube-baseline")).await?;
+    ensure!(started.process.end()? == Some(0), "{}", started.log());
+
+    let requests = server.audited(&user);
+    let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).collect();
+    ensure!(refused.is_empty(), "{refused:?}\n{}", started.log());
+    let asked: BTreeSet<&str> =
+        requests.iter().map(|request| request.resource.rsplit('/').next().unwrap_or_default()).collect();
+    for kind in watched_kinds() {
+        ensure!(asked.contains(&*kind.plural), "{} is in the role and was not asked for: {asked:?}", kind.plural);
+    }
+    ensure!(asked.contains("customresourcedefinitions"), "{asked:?}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_base_runs_as_the_applied_account() -> anyhow::Result<()> {
+    let Some(base) = kustomization("deploy/base", &[])? else { return Ok(()) };
+    run_as_applied(&base, CrdGroup::V1, &BTreeMap::new(), &[]).await
+}
+
+/// With the operator's certificates, and in the newer of Calico's groups.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operators_overlay_runs_as_the_applied_account_and_takes_only_agents() -> anyhow::Result<()> {
+    let Some(overlay) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+    let certificates = Certificates::new()?;
+    run_as_applied(&overlay, CrdGroup::V3, &certificates.mounted, &certificates.arguments()).await
 }
