@@ -93,51 +93,41 @@ fn monitoring_definition(kind: &str) -> Value {
     })
 }
 
-/// Everything is accepted without an unknown field, over what another rendering has left too.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_accepts_everything() -> anyhow::Result<()> {
-    let all = variants()?;
-    if all.is_empty() {
-        return Ok(());
-    }
-    let Some(server) = ApiServer::start().await else { return Ok(()) };
-    let rest = server.rest();
-    prepare(&rest).await?;
-    for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
-        rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
-        let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
-        let began = Instant::now();
-        while rest.get(&collection).await.is_err() {
-            ensure!(began.elapsed() < PATIENCE, "{kind} is not served");
-            tokio::time::sleep(LOOK).await;
-        }
-    }
-    for rendered in &all {
-        apply(&rest, rendered).await?;
-    }
-    Ok(())
-}
-
-/// Typha as the published manifest has it, in what matters for taking its place.
-fn typha() -> [Value; 3] {
+/// Typha as others install it, in what matters for taking its place: by the manifest in kube-system, by the operator with its
+/// mounts in calico-system.
+fn typha(namespace: &str) -> [Value; 3] {
     let labels = json!({"k8s-app": "calico-typha"});
-    let metadata = json!({"name": "calico-typha", "namespace": "kube-system", "labels": labels});
+    let metadata = json!({"name": "calico-typha", "namespace": namespace, "labels": labels});
+    let mut spec = json!({
+        "hostNetwork": true,
+        "serviceAccountName": "calico-node",
+        "containers": [{
+            "name": "calico-typha",
+            "image": "calico/calico:v3.32.0",
+            "args": ["component", "typha"],
+            "ports": [{"name": "calico-typha", "containerPort": 5473, "protocol": "TCP"}],
+            "env": [{"name": "TYPHA_DATASTORETYPE", "value": "kubernetes"}, {"name": "TYPHA_PODNAME", "value": "x"}],
+        }],
+    });
+    if namespace == "calico-system" {
+        spec["serviceAccountName"] = "calico-typha".into();
+        let container = &mut spec["containers"][0];
+        container["command"] = json!(["calico", "component", "typha"]);
+        container["volumeMounts"] = json!([
+            {"name": "tigera-ca-bundle", "mountPath": "/etc/pki/tls/certs", "readOnly": true},
+            {"name": "typha-certs", "mountPath": "/typha-certs", "readOnly": true},
+        ]);
+        spec["volumes"] = json!([
+            {"name": "tigera-ca-bundle", "configMap": {"name": "tigera-ca-bundle"}},
+            {"name": "typha-certs", "secret": {"secretName": "typha-certs", "defaultMode": 420}},
+        ]);
+    }
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {
-                "hostNetwork": true,
-                "serviceAccountName": "calico-node",
-                "containers": [{
-                    "name": "calico-typha",
-                    "image": "calico/calico:v3.32.0",
-                    "args": ["component", "typha"],
-                    "ports": [{"name": "calico-typha", "containerPort": 5473, "protocol": "TCP"}],
-                    "env": [{"name": "TYPHA_DATASTORETYPE", "value": "kubernetes"}, {"name": "TYPHA_PODNAME", "value": "x"}],
-                }],
-            }},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     });
     let ports = json!([{"name": "calico-typha", "port": 5473, "targetPort": "calico-typha", "protocol": "TCP"}]);
@@ -161,22 +151,22 @@ async fn swap_image_and_command(server: &ApiServer) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(after)?["spec"]["template"]["spec"]["containers"][0].clone())
 }
 
-/// The overlay for the manifest turns Typha's own objects into ours, and leaves the Service as agents know it.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_overlay_takes_typhas_place() -> anyhow::Result<()> {
-    let Some(overlay) = kustomization("deploy/overlays/calico-manifest", &[])? else { return Ok(()) };
-    let Some(server) = ApiServer::shared().await else { return Ok(()) };
+/// An overlay turns Typha's own objects into ours, and leaves the Service as agents know it.
+async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::Result<()> {
     let rest = server.rest();
+    let namespace = overlay.deployment()?["metadata"]["namespace"].as_str().context("namespace")?;
     let mut before = BTreeMap::new();
-    for object in typha() {
+    for object in typha(namespace) {
         let (collection, path) = path(&object)?;
         before.insert(path, rest.create(&collection, &object).await?);
     }
-    let swapped = swap_image_and_command(&server).await?;
-    ensure!(swapped["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{swapped:#}");
-    ensure!(swapped["env"][0]["name"] == "TYPHA_DATASTORETYPE", "the variables are those of the manifest: {swapped:#}");
+    if namespace == "kube-system" {
+        let swapped = swap_image_and_command(server).await?;
+        ensure!(swapped["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{swapped:#}");
+        ensure!(swapped["env"][0]["name"] == "TYPHA_DATASTORETYPE", "the variables are the manifest's: {swapped:#}");
+    }
 
-    apply(&rest, &overlay).await?;
+    apply(&rest, overlay).await?;
     for (path, before) in before {
         let after = rest.get(&path).await?;
         ensure!(after["metadata"]["uid"] == before["metadata"]["uid"], "{path} is the same object");
@@ -185,14 +175,44 @@ async fn the_overlay_takes_typhas_place() -> anyhow::Result<()> {
             Some("Service") => ensure!(after["spec"] == before["spec"], "{after:#}"),
             Some("Deployment") => {
                 let spec = &after["spec"]["template"]["spec"];
-                let containers = spec["containers"].as_array().context("containers")?;
-                ensure!(containers.len() == 1, "the container is Typha's: {containers:#?}");
-                ensure!(containers[0]["command"] == json!(["/usr/bin/bulrush"]));
-                ensure!(containers[0]["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{containers:#?}");
+                let count = |what: &Value| what.as_array().map_or(0, Vec::len);
+                let container = &spec["containers"][0];
+                ensure!(count(&spec["containers"]) == 1, "the container is Typha's: {spec:#}");
+                ensure!(container["command"] == json!(["/usr/bin/bulrush"]), "{container:#}");
+                ensure!(container["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{container:#}");
                 ensure!(spec["serviceAccountName"] == "bulrush");
+                let rendered = &overlay.deployment()?["spec"]["template"]["spec"];
+                ensure!(count(&spec["volumes"]) == count(&rendered["volumes"]), "the volumes are Typha's: {spec:#}");
             }
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// The overlays take the place of a Typha that is there. Everything else is accepted too, without an unknown field and over what
+/// another rendering has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result<()> {
+    let all = variants()?;
+    let Some(manifest) = kustomization("deploy/overlays/calico-manifest", &[])? else { return Ok(()) };
+    let Some(operator) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let rest = server.rest();
+    prepare(&rest).await?;
+    takes_typhas_place(&server, &manifest).await?;
+    takes_typhas_place(&server, &operator).await?;
+    for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
+        rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
+        let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
+        let began = Instant::now();
+        while rest.get(&collection).await.is_err() {
+            ensure!(began.elapsed() < PATIENCE, "{kind} is not served");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    for rendered in &all {
+        apply(&rest, rendered).await?;
     }
     Ok(())
 }
