@@ -12,7 +12,8 @@ use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
-use super::rotation::{Attempt, Rotation};
+use super::discovery::Discovered;
+use super::rotation::Rotation;
 use super::session::calico::CalicoSession;
 use super::session::native::NativeSession;
 use super::session::{Incoming, Session};
@@ -60,6 +61,10 @@ pub(super) struct Driver<C> {
     cancel: CancellationToken,
     tracker: Tracker,
     rotation: Rotation,
+    /// Where addresses come from that are not given.
+    discovered: Option<Discovered>,
+    /// Whether the last look there was in vain.
+    nobody_found: bool,
     connection: u64,
 }
 
@@ -84,6 +89,9 @@ impl<C: Connector> Driver<C> {
         cancel: CancellationToken,
     ) -> Self {
         let seed = builder.seed.unwrap_or_else(rand::random);
+        // Addresses that are given count more than those that could be found.
+        let discovery = builder.discovery.filter(|_| builder.addresses.is_empty());
+        let discovered = discovery.map(|discovery| discovery.start(seed, &cancel));
         Self {
             connector,
             identity: builder.identity,
@@ -96,31 +104,38 @@ impl<C: Connector> Driver<C> {
             cancel,
             tracker: Tracker::new(),
             rotation: Rotation::new(builder.addresses, seed),
+            discovered,
+            nobody_found: false,
             connection: 0,
         }
     }
 
     /// Runs until cancelled, until the consumer is gone, or until it gives up.
     pub(super) async fn run(mut self) {
-        let mut attempt = self.rotation.on_start();
+        let mut pause = Duration::ZERO;
         loop {
-            let Attempt { address, pause } = attempt;
             let cancel = self.cancel.clone();
-            tokio::select! {
+            let picked = tokio::select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-            }
-            let (reason, held) = tokio::select! {
-                () = cancel.cancelled() => return,
-                connected = self.connect(&address) => match connected {
-                    Err(error) => (error, None),
-                    Ok(stream) => self.serve(stream, &address).await,
-                },
+                picked = self.next_address(pause) => picked,
+            };
+            let (address, reason, held) = match picked {
+                Err((nowhere, error)) => (nowhere, error, None),
+                Ok(address) => {
+                    let (reason, held) = tokio::select! {
+                        () = cancel.cancelled() => return,
+                        connected = self.connect(&address) => match connected {
+                            Err(error) => (error, None),
+                            Ok(stream) => self.serve(stream, &address).await,
+                        },
+                    };
+                    (address, reason, held)
+                }
             };
             if reason == Error::Stopped {
                 return;
             }
-            attempt = match (held, &reason) {
+            pause = match (held, &reason) {
                 (Some(held), Error::Goodbye { alternatives, .. }) => self.rotation.on_lost(held, alternatives.clone()),
                 (None, Error::Refused { alternatives, .. }) => {
                     self.rotation.on_lost(Duration::ZERO, alternatives.clone())
@@ -129,7 +144,7 @@ impl<C: Connector> Driver<C> {
                 (None, _) => self.rotation.on_failed(),
             };
             let give_up = self.max_attempts.is_some_and(|max| self.rotation.failures() >= max);
-            let retry_in = (!give_up).then_some(attempt.pause);
+            let retry_in = (!give_up).then_some(pause);
             tracing::debug!(%address, %reason, ?retry_in, "not connected");
             let event = SyncEvent::Disconnected { address, reason, retry_in };
             if self.emit(event, None).await.is_err() || give_up {
@@ -142,6 +157,42 @@ impl<C: Connector> Driver<C> {
                 }
             }
         }
+    }
+
+    /// The address for the next try, after a pause; or why there is none, and where it was looked for. Where none was found
+    /// before, one that is found ends the pause.
+    ///
+    /// # Cancel safety
+    /// A cancelled call has picked nothing.
+    async fn next_address(&mut self, pause: Duration) -> Result<String, (String, Error)> {
+        let pausing = tokio::time::sleep(pause);
+        let Some(discovered) = &mut self.discovered else {
+            pausing.await;
+            let nothing = || ("no address".to_owned(), Error::Connect { reason: "no address is given".to_owned() });
+            return self.rotation.pick().ok_or_else(nothing);
+        };
+        if self.nobody_found {
+            tokio::select! {
+                () = pausing => {}
+                () = discovered.changed() => {}
+            }
+        } else {
+            pausing.await;
+        }
+        let problem = match discovered.addresses().await {
+            Ok(addresses) => {
+                self.rotation.set_addresses(addresses);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        self.nobody_found = problem.is_some();
+        // Where a server said to go counts even when nothing is found now; so does what was found before.
+        let nowhere = || {
+            let error = problem.unwrap_or(Error::Connect { reason: "no address was found".to_owned() });
+            (format!("service {}", discovered.service()), error)
+        };
+        self.rotation.pick().ok_or_else(nowhere)
     }
 
     async fn connect(&self, address: &str) -> Result<C::Stream, Error> {

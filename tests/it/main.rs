@@ -18,6 +18,9 @@ mod real_etcd;
 #[path = "../support/apiserver/mod.rs"]
 mod apiserver;
 
+#[path = "../support/scripted_api.rs"]
+mod scripted;
+
 mod etcd;
 mod folder;
 mod simulation;
@@ -29,3 +32,4 @@ mod agents;
 mod deploy;
 mod kubernetes;
 mod process;
+mod scripted_api;
