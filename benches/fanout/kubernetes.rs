@@ -15,6 +15,8 @@ const GROUP: CrdGroup = CrdGroup::V1;
 const PODS_EACH: usize = 100;
 const LEAST_NODES: usize = 100;
 const LEAST_NAMESPACES: usize = 20;
+/// Pods that are changed before anything is measured.
+const WARM_UP: usize = 100;
 /// Network policies of a namespace.
 const POLICIES_EACH: usize = 2;
 
@@ -77,11 +79,27 @@ impl Cluster {
 
     /// Change number `number`: one pod gets it as a label.
     pub(crate) fn change(&self, number: usize) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
-        let i = number.wrapping_mul(7919) % self.size.pods;
+        self.label(number.wrapping_mul(7919) % self.size.pods, "bench-seq", number)
+    }
+
+    /// Patches some pods, one after the other: a server that has just started takes a second for the first of each kind.
+    pub(crate) async fn warm_up(&self) -> anyhow::Result<()> {
+        for i in 0..WARM_UP.min(self.size.pods) {
+            self.label(i, "bench-warm", i).await?;
+        }
+        Ok(())
+    }
+
+    fn label(
+        &self,
+        i: usize,
+        label: &'static str,
+        value: usize,
+    ) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
         let path = format!("/api/v1/namespaces/{}/pods/{}", namespace_name(i % self.size.namespaces), pod_name(i));
         let rest = self.rest.clone();
         async move {
-            let patch = json!({"metadata": {"labels": {"bench-seq": number.to_string()}}});
+            let patch = json!({"metadata": {"labels": {label: value.to_string()}}});
             rest.patch(&path, &patch).await.map(drop)
         }
     }

@@ -1,10 +1,14 @@
-//! Measures the whole road, from a change written to etcd to the last agent that has it.
+//! Measures the whole road, from a change written to the datastore (etcd or a Kubernetes API server) to the last agent that
+//! has it.
 //!
 //! ```text
 //! cargo bench --bench fanout                                  # 502 agents, 10,000 endpoints, 200 changes/s, beside the floor
 //! cargo bench --bench fanout -- --clients 2002 --rate 200
 //! cargo bench --bench fanout -- --scenario start --endpoints 100000
 //! cargo bench --bench fanout -- --scenario idle --clients 2000
+//! cargo bench --bench fanout -- --kubernetes --endpoints 2000     # pods in a real API server; --scenario start as well
+//! cargo bench --bench fanout -- --kubernetes --scenario start --endpoints 30000 --reflector    # beside kube-rs' reflector
+//! cargo bench --bench fanout -- --program PATH                                      # another program, as if it were ours
 //! cargo bench --bench fanout -- --server 127.0.0.1:5473 --server-pid 4242 --etcd http://127.0.0.1:2379   # any server
 //! ```
 //!
@@ -189,6 +193,9 @@ async fn churn(args: &Args, store: &Store) -> anyhow::Result<serde_json::Value> 
     let mut probes = start_probes(args.probes.max(1), server.address);
     probes.wait("first sync", START_LIMIT, |seen| seen.in_sync).await?;
     let agents = load::Agents::start(server.address, args.clients, probe::greeting("agent", true), probe::pong())?;
+    if let Store::Kubernetes(cluster) = store {
+        cluster.warm_up().await?;
+    }
     tokio::time::sleep(SETTLE).await;
 
     let changes = args.rate * args.seconds;

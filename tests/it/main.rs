@@ -29,6 +29,7 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod bad_objects;
 mod deploy;
 mod kubernetes;
 mod process;

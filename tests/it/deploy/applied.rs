@@ -6,6 +6,7 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use bulrush::syncer::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
@@ -19,10 +20,11 @@ use super::render::{Rendered, kustomization, variants};
 use crate::apiserver::crds::{CrdGroup, DEFINITIONS, custom_kinds, definition, watched_kinds};
 use crate::apiserver::rest::Rest;
 use crate::apiserver::{ApiServer, Auth};
-use crate::daemon::{eventually, http_get};
+use crate::daemon::{PATIENCE, eventually, http_get};
 use crate::real_etcd::free_port;
 
-const GROUP: CrdGroup = CrdGroup::V1;
+/// Pause between two looks at the API server.
+const LOOK: Duration = Duration::from_millis(50);
 /// Namespaces that the renderings want and a fresh API server has not.
 const NAMESPACES: [&str; 2] = ["calico-system", "calico-helm"];
 /// Plural of every kind that is rendered.
@@ -91,51 +93,41 @@ fn monitoring_definition(kind: &str) -> Value {
     })
 }
 
-/// Everything is accepted without an unknown field, over what another rendering has left too.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_accepts_everything() -> anyhow::Result<()> {
-    let all = variants()?;
-    if all.is_empty() {
-        return Ok(());
-    }
-    let Some(server) = ApiServer::start().await else { return Ok(()) };
-    let rest = server.rest();
-    prepare(&rest).await?;
-    for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
-        rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
-        let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
-        let began = std::time::Instant::now();
-        while rest.get(&collection).await.is_err() {
-            ensure!(began.elapsed() < crate::daemon::PATIENCE, "{kind} is not served");
-            tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        }
-    }
-    for rendered in &all {
-        apply(&rest, rendered).await?;
-    }
-    Ok(())
-}
-
-/// Typha as the published manifest has it, in what matters for taking its place.
-fn typha() -> [Value; 3] {
+/// Typha as others install it, in what matters for taking its place: by the manifest in kube-system, by the operator with its
+/// mounts in calico-system.
+fn typha(namespace: &str) -> [Value; 3] {
     let labels = json!({"k8s-app": "calico-typha"});
-    let metadata = json!({"name": "calico-typha", "namespace": "kube-system", "labels": labels});
+    let metadata = json!({"name": "calico-typha", "namespace": namespace, "labels": labels});
+    let mut spec = json!({
+        "hostNetwork": true,
+        "serviceAccountName": "calico-node",
+        "containers": [{
+            "name": "calico-typha",
+            "image": "calico/calico:v3.32.0",
+            "args": ["component", "typha"],
+            "ports": [{"name": "calico-typha", "containerPort": 5473, "protocol": "TCP"}],
+            "env": [{"name": "TYPHA_DATASTORETYPE", "value": "kubernetes"}, {"name": "TYPHA_PODNAME", "value": "x"}],
+        }],
+    });
+    if namespace == "calico-system" {
+        spec["serviceAccountName"] = "calico-typha".into();
+        let container = &mut spec["containers"][0];
+        container["command"] = json!(["calico", "component", "typha"]);
+        container["volumeMounts"] = json!([
+            {"name": "tigera-ca-bundle", "mountPath": "/etc/pki/tls/certs", "readOnly": true},
+            {"name": "typha-certs", "mountPath": "/typha-certs", "readOnly": true},
+        ]);
+        spec["volumes"] = json!([
+            {"name": "tigera-ca-bundle", "configMap": {"name": "tigera-ca-bundle"}},
+            {"name": "typha-certs", "secret": {"secretName": "typha-certs", "defaultMode": 420}},
+        ]);
+    }
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
         "spec": {
             "replicas": 1,
             "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {
-                "hostNetwork": true,
-                "serviceAccountName": "calico-node",
-                "containers": [{
-                    "name": "calico-typha",
-                    "image": "calico/calico:v3.32.0",
-                    "args": ["component", "typha"],
-                    "ports": [{"name": "calico-typha", "containerPort": 5473, "protocol": "TCP"}],
-                    "env": [{"name": "TYPHA_DATASTORETYPE", "value": "kubernetes"}, {"name": "TYPHA_PODNAME", "value": "x"}],
-                }],
-            }},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
         },
     });
     let ports = json!([{"name": "calico-typha", "port": 5473, "targetPort": "calico-typha", "protocol": "TCP"}]);
@@ -159,22 +151,22 @@ async fn swap_image_and_command(server: &ApiServer) -> anyhow::Result<Value> {
     Ok(serde_json::to_value(after)?["spec"]["template"]["spec"]["containers"][0].clone())
 }
 
-/// The overlay for the manifest turns Typha's own objects into ours, and leaves the Service as agents know it.
-#[tokio::test(flavor = "multi_thread")]
-async fn the_overlay_takes_typhas_place() -> anyhow::Result<()> {
-    let Some(overlay) = kustomization("deploy/overlays/calico-manifest", &[])? else { return Ok(()) };
-    let Some(server) = ApiServer::shared().await else { return Ok(()) };
+/// An overlay turns Typha's own objects into ours, and leaves the Service as agents know it.
+async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::Result<()> {
     let rest = server.rest();
+    let namespace = overlay.deployment()?["metadata"]["namespace"].as_str().context("namespace")?;
     let mut before = BTreeMap::new();
-    for object in typha() {
+    for object in typha(namespace) {
         let (collection, path) = path(&object)?;
         before.insert(path, rest.create(&collection, &object).await?);
     }
-    let swapped = swap_image_and_command(&server).await?;
-    ensure!(swapped["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{swapped:#}");
-    ensure!(swapped["env"][0]["name"] == "TYPHA_DATASTORETYPE", "the variables are those of the manifest: {swapped:#}");
+    if namespace == "kube-system" {
+        let swapped = swap_image_and_command(server).await?;
+        ensure!(swapped["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{swapped:#}");
+        ensure!(swapped["env"][0]["name"] == "TYPHA_DATASTORETYPE", "the variables are the manifest's: {swapped:#}");
+    }
 
-    apply(&rest, &overlay).await?;
+    apply(&rest, overlay).await?;
     for (path, before) in before {
         let after = rest.get(&path).await?;
         ensure!(after["metadata"]["uid"] == before["metadata"]["uid"], "{path} is the same object");
@@ -183,14 +175,44 @@ async fn the_overlay_takes_typhas_place() -> anyhow::Result<()> {
             Some("Service") => ensure!(after["spec"] == before["spec"], "{after:#}"),
             Some("Deployment") => {
                 let spec = &after["spec"]["template"]["spec"];
-                let containers = spec["containers"].as_array().context("containers")?;
-                ensure!(containers.len() == 1, "the container is Typha's: {containers:#?}");
-                ensure!(containers[0]["command"] == json!(["/usr/bin/bulrush"]));
-                ensure!(containers[0]["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{containers:#?}");
+                let count = |what: &Value| what.as_array().map_or(0, Vec::len);
+                let container = &spec["containers"][0];
+                ensure!(count(&spec["containers"]) == 1, "the container is Typha's: {spec:#}");
+                ensure!(container["command"] == json!(["/usr/bin/bulrush"]), "{container:#}");
+                ensure!(container["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{container:#}");
                 ensure!(spec["serviceAccountName"] == "bulrush");
+                let rendered = &overlay.deployment()?["spec"]["template"]["spec"];
+                ensure!(count(&spec["volumes"]) == count(&rendered["volumes"]), "the volumes are Typha's: {spec:#}");
             }
             _ => {}
         }
+    }
+    Ok(())
+}
+
+/// The overlays take the place of a Typha that is there. Everything else is accepted too, without an unknown field and over what
+/// another rendering has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result<()> {
+    let all = variants()?;
+    let Some(manifest) = kustomization("deploy/overlays/calico-manifest", &[])? else { return Ok(()) };
+    let Some(operator) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let rest = server.rest();
+    prepare(&rest).await?;
+    takes_typhas_place(&server, &manifest).await?;
+    takes_typhas_place(&server, &operator).await?;
+    for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
+        rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
+        let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
+        let began = Instant::now();
+        while rest.get(&collection).await.is_err() {
+            ensure!(began.elapsed() < PATIENCE, "{kind} is not served");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    for rendered in &all {
+        apply(&rest, rendered).await?;
     }
     Ok(())
 }
@@ -290,11 +312,11 @@ impl Started {
     }
 }
 
-/// What an agent gets from it, as `bulrush dump` prints it.
-fn dump(port: u16, arguments: &[String]) -> anyhow::Result<String> {
+/// What an agent gets from it within some seconds, as `bulrush dump` prints it.
+fn dump(port: u16, arguments: &[String], timeout: &str) -> anyhow::Result<String> {
     let server = format!("localhost:{port}");
     let output = Command::new(env!("CARGO_BIN_EXE_bulrush"))
-        .args(["dump", "--timeout", "30", "--server", &server])
+        .args(["dump", "--timeout", timeout, "--server", &server])
         .args(arguments)
         .env_clear()
         .output()?;
@@ -303,58 +325,72 @@ fn dump(port: u16, arguments: &[String]) -> anyhow::Result<String> {
 }
 
 /// The applied account, with no more than the applied role, is enough for the rendered pod: every request is permitted, and
-/// every resource of the role is asked for. Probes answer, agents get their data, the end is clean; with the operator's TLS too.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rendered_pod_runs_with_what_was_applied() -> anyhow::Result<()> {
-    let Some(base) = kustomization("deploy/base", &[])? else { return Ok(()) };
-    let Some(operator) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+/// every resource of the role is asked for. Probes answer, agents get their data, the end is clean.
+async fn run_as_applied(
+    rendered: &Rendered,
+    group: CrdGroup,
+    mounted: &BTreeMap<String, String>,
+    arguments: &[String],
+) -> anyhow::Result<()> {
     let Some(server) = ApiServer::start().await else { return Ok(()) };
     let rest = server.rest();
     prepare(&rest).await?;
     // One kind is missing, so that definitions are watched.
     for kind in custom_kinds().into_iter().filter(|kind| *kind != VM_INSTANCE_MIGRATION) {
-        rest.create(DEFINITIONS, &definition(&kind, GROUP)).await?;
+        rest.create(DEFINITIONS, &definition(&kind, group)).await?;
     }
     let pool = json!({
-        "apiVersion": GROUP.api_version(), "kind": "IPPool", "metadata": {"name": "p"}, "spec": {"cidr": "10.1.0.0/16"},
+        "apiVersion": group.api_version(), "kind": "IPPool", "metadata": {"name": "p"}, "spec": {"cidr": "10.1.0.0/16"},
     });
-    let pools = GROUP.collection(&IP_POOL, "");
-    let began = std::time::Instant::now();
+    let pools = group.collection(&IP_POOL, "");
+    let began = Instant::now();
     while rest.create(&pools, &pool).await.is_err() {
-        ensure!(began.elapsed() < crate::daemon::PATIENCE, "{pools} is not served");
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        ensure!(began.elapsed() < PATIENCE, "{pools} is not served");
+        tokio::time::sleep(LOOK).await;
     }
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
-    rest.create(&GROUP.collection(&K8S_NODE, ""), &node).await?;
-    let certificates = Certificates::new()?;
+    rest.create(&group.collection(&K8S_NODE, ""), &node).await?;
 
-    for (rendered, mounted, arguments) in
-        [(&base, BTreeMap::new(), vec![]), (&operator, certificates.mounted.clone(), certificates.arguments())]
-    {
-        apply(&rest, rendered).await?;
-        let (token, user) = token(&rest, rendered).await?;
-        let file = server.folder().join("token");
-        fs::write(&file, token)?;
-        let kubeconfig = server.kubeconfig_at("pod", &server.url(), &Auth::TokenFile(file));
-        let mut started = Started::new(rendered, &mounted, &kubeconfig)?;
-        started.probe(rendered, "livenessProbe")?;
-        started.probe(rendered, "readinessProbe")?;
-        let held = dump(started.sync, &arguments).with_context(|| started.log())?;
-        ensure!(held.contains("/calico/v1/ipam/v4/pool/10.1.0.0-16") && held.contains("node-1"), "{held}");
-        // What Typha writes at start was written with the same account.
-        rest.get(&GROUP.path(&CLUSTER_INFORMATION, "", "default")).await?;
-        rest.get(&GROUP.path(&TIER, "", "kube-baseline")).await?;
-        ensure!(started.process.end()? == Some(0), "{}", started.log());
-
-        let requests = server.audited(&user);
-        let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).collect();
-        ensure!(refused.is_empty(), "{refused:?}\n{}", started.log());
-        let asked: BTreeSet<&str> =
-            requests.iter().map(|request| request.resource.rsplit('/').next().unwrap_or_default()).collect();
-        for kind in watched_kinds() {
-            ensure!(asked.contains(&*kind.plural), "{} is in the role and was not asked for: {asked:?}", kind.plural);
-        }
-        ensure!(asked.contains("customresourcedefinitions"), "{asked:?}");
+    apply(&rest, rendered).await?;
+    let (token, user) = token(&rest, rendered).await?;
+    let file = server.folder().join("token");
+    fs::write(&file, token)?;
+    let kubeconfig = server.kubeconfig_at("pod", &server.url(), &Auth::TokenFile(file));
+    let mut started = Started::new(rendered, mounted, &kubeconfig)?;
+    started.probe(rendered, "livenessProbe")?;
+    started.probe(rendered, "readinessProbe")?;
+    let held = dump(started.sync, arguments, "30").with_context(|| started.log())?;
+    ensure!(held.contains("/calico/v1/ipam/v4/pool/10.1.0.0-16") && held.contains("node-1"), "{held}");
+    if !arguments.is_empty() {
+        ensure!(dump(started.sync, &[], "1").is_err(), "somebody without a certificate was let in");
     }
+    // What Typha writes at start was written with the same account.
+    rest.get(&group.path(&CLUSTER_INFORMATION, "", "default")).await?;
+    rest.get(&group.path(&TIER, "", "kube-baseline")).await?;
+    ensure!(started.process.end()? == Some(0), "{}", started.log());
+
+    let requests = server.audited(&user);
+    let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).collect();
+    ensure!(refused.is_empty(), "{refused:?}\n{}", started.log());
+    let asked: BTreeSet<&str> =
+        requests.iter().map(|request| request.resource.rsplit('/').next().unwrap_or_default()).collect();
+    for kind in watched_kinds() {
+        ensure!(asked.contains(&*kind.plural), "{} is in the role and was not asked for: {asked:?}", kind.plural);
+    }
+    ensure!(asked.contains("customresourcedefinitions"), "{asked:?}");
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_base_runs_as_the_applied_account() -> anyhow::Result<()> {
+    let Some(base) = kustomization("deploy/base", &[])? else { return Ok(()) };
+    run_as_applied(&base, CrdGroup::V1, &BTreeMap::new(), &[]).await
+}
+
+/// With the operator's certificates, and in the newer of Calico's groups.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operators_overlay_runs_as_the_applied_account_and_takes_only_agents() -> anyhow::Result<()> {
+    let Some(overlay) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+    let certificates = Certificates::new()?;
+    run_as_applied(&overlay, CrdGroup::V3, &certificates.mounted, &certificates.arguments()).await
 }

@@ -13,6 +13,42 @@ use super::project;
 /// A Kubernetes version that the chart takes; helm cannot ask a cluster here.
 const KUBE_VERSION: &str = "1.30.0";
 
+/// Components that watch Bulrush.
+const MONITORING: [&str; 4] =
+    ["deploy/components/podmonitor", "deploy/components/servicemonitor", "deploy/prometheus", "deploy/grafana"];
+/// Components for a cluster where Calico does not do the network.
+const POD_NETWORK: [&str; 3] =
+    ["deploy/components/pod-network", "deploy/components/networkpolicy", "deploy/components/pod-cidr"];
+/// Values that switch everything on.
+const ALL_ON: [&str; 5] = [
+    "metrics.podMonitor.enabled=true",
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.prometheusRule.enabled=true",
+    "metrics.grafanaDashboard.enabled=true",
+    "networkPolicy.enabled=true",
+];
+/// Values for mutual TLS.
+const TLS: [&str; 2] = ["tls.enabled=true", "tls.clientURISAN=spiffe://cluster/agents"];
+/// Values that change ports, network and options.
+const OTHERS: [&str; 8] = [
+    "hostNetwork=false",
+    "health.port=9198",
+    "metrics.port=9193",
+    "usePodCIDR=true",
+    "interfacePrefix=eni",
+    "calicoAPIGroup=projectcalico.org/v3",
+    "config.ServerMaxLagBytes=33554432",
+    "terminationGracePeriodSeconds=900",
+];
+/// Values that leave out what can be left out, under Typha's name.
+const PLAIN: [&str; 5] = [
+    "metrics.enabled=false",
+    "podDisruptionBudget.enabled=false",
+    "fullnameOverride=calico-typha",
+    "tls.enabled=true",
+    "tls.caSecret=ca",
+];
+
 /// Objects as a tool printed them.
 #[derive(Clone, Debug)]
 pub(super) struct Rendered {
@@ -39,10 +75,6 @@ impl Rendered {
 
 /// Everything that is shipped, each combination that makes sense. Empty without the tools; the reason was printed.
 pub(super) fn variants() -> anyhow::Result<Vec<Rendered>> {
-    const MONITORING: [&str; 4] =
-        ["deploy/components/podmonitor", "deploy/components/servicemonitor", "deploy/prometheus", "deploy/grafana"];
-    const POD_NETWORK: [&str; 3] =
-        ["deploy/components/pod-network", "deploy/components/networkpolicy", "deploy/components/pod-cidr"];
     let mut all = Vec::new();
     for folder in ["deploy/base", "deploy/overlays/calico-manifest", "deploy/overlays/operator-tls"] {
         let metrics: &[&str] = if folder == "deploy/base" { &[] } else { &["deploy/components/metrics"] };
@@ -52,30 +84,6 @@ pub(super) fn variants() -> anyhow::Result<Vec<Rendered>> {
             all.extend(kustomization(folder, components)?);
         }
     }
-    const ALL_ON: [&str; 5] = [
-        "metrics.podMonitor.enabled=true",
-        "metrics.serviceMonitor.enabled=true",
-        "metrics.prometheusRule.enabled=true",
-        "metrics.grafanaDashboard.enabled=true",
-        "networkPolicy.enabled=true",
-    ];
-    const TLS: [&str; 2] = ["tls.enabled=true", "tls.clientURISAN=spiffe://cluster/agents"];
-    const OTHERS: [&str; 8] = [
-        "hostNetwork=false",
-        "health.port=9198",
-        "metrics.port=9193",
-        "usePodCIDR=true",
-        "interfacePrefix=eni",
-        "calicoAPIGroup=projectcalico.org/v3",
-        "config.ServerMaxLagBytes=33554432",
-        "terminationGracePeriodSeconds=900",
-    ];
-    const PLAIN: [&str; 4] = [
-        "metrics.enabled=false",
-        "podDisruptionBudget.enabled=false",
-        "fullnameOverride=calico-typha",
-        "tls.caSecret=ca",
-    ];
     let together: Vec<&str> = ALL_ON.iter().chain(&TLS).chain(&OTHERS).copied().collect();
     for values in [&[][..], &ALL_ON, &TLS, &OTHERS, &PLAIN, &together] {
         all.extend(chart("bulrush", "kube-system", values)?);

@@ -4,7 +4,7 @@
 //! Calico's and know both, as Calico's agents do. The cluster changes all the while.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tempfile::TempDir;
 
 use crate::apiserver::ApiServer;
 use crate::apiserver::rest::Rest;
-use crate::daemon::{Daemon, eventually, free_port};
+use crate::daemon::{Daemon, eventually};
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
 const NAMESPACES: &str = "/api/v1/namespaces";
@@ -47,22 +47,26 @@ fn slice(name: &str, at: SocketAddr, ready: bool) -> Value {
         "metadata": {"name": name, "namespace": "kube-system", "labels": {"kubernetes.io/service-name": "calico-typha"}},
         "addressType": "IPv4",
         "ports": [{"name": "calico-typha", "port": at.port(), "protocol": "TCP"}],
-        "endpoints": [{"addresses": [at.ip().to_string()], "conditions": {"ready": ready}}],
+        "endpoints": [{"addresses": [at.ip().to_string()], "conditions": {"ready": ready}, "targetRef": {
+            "kind": "Pod", "namespace": "kube-system", "name": format!("typha-{name}"), "uid": format!("uid-of-{name}"),
+        }}],
     })
 }
 
-/// A replica that listens on all addresses of the host, at this port.
-fn replica(folder: &Path, server: &ApiServer, port: u16) -> anyhow::Result<Daemon> {
-    let options = [
+/// A replica that listens on all addresses of the host, at a port of its own or at one that was kept free for it.
+fn replica(folder: &Path, server: &ApiServer, port: Option<TcpListener>) -> anyhow::Result<Daemon> {
+    let lower = LOWER_LIMIT.to_string();
+    let mut options = vec![
         ("DatastoreType", "kubernetes"),
         ("DatastoreReadOnly", "true"),
         ("ServerHost", "none"),
-        ("ServerPort", &port.to_string()),
         ("ConnectionRebalancingMode", "kubernetes"),
-        ("MaxConnectionsLowerLimit", &LOWER_LIMIT.to_string()),
+        ("MaxConnectionsLowerLimit", &lower),
         ("ConnectionDropIntervalSecs", "0.05"),
         ("ShutdownConnectionDropIntervalMaxSecs", "0.02"),
     ];
+    let port = port.map(|kept| kept.local_addr()).transpose()?.map(|kept| kept.port().to_string());
+    options.extend(port.iter().map(|port| ("ServerPort", port.as_str())));
     let kubeconfig = server.kubeconfig("admin");
     let daemon = Daemon::start_in(folder, &options, &[("KUBECONFIG", &kubeconfig.display().to_string())])?;
     daemon.wait_ready()?;
@@ -168,8 +172,10 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     namespaces(&rest, 0..20).await?;
 
     // A lone replica keeps everybody.
-    let [first_at, second_at] = [free_port(), free_port()].map(|port| SocketAddr::new(host.into(), port));
-    let first = replica(folder.path(), &server, first_at.port())?;
+    let second_kept = TcpListener::bind((host, 0))?;
+    let second_at = second_kept.local_addr()?;
+    let first = replica(folder.path(), &server, None)?;
+    let first_at = SocketAddr::new(host.into(), first.sync.port());
     rest.create(SLICES, &slice("first", first_at, true)).await?;
     let mut clients = Vec::new();
     for n in 0..CLIENTS {
@@ -185,7 +191,7 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     ensure!(first.metric("bulrush_connections_limit")? == 10_000.0, "a lone replica has the upper limit");
 
     // A second one comes while the cluster changes: the clients are shared out, and none loses anything.
-    let mut second = replica(folder.path(), &server, second_at.port())?;
+    let mut second = replica(folder.path(), &server, Some(second_kept))?;
     rest.create(SLICES, &slice("second", second_at, true)).await?;
     namespaces(&rest, 20..40).await?;
     spread(&clients, &[(&first, LOWER_LIMIT), (&second, CLIENTS - LOWER_LIMIT)])?;
