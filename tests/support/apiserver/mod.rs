@@ -190,6 +190,11 @@ impl ApiServer {
         }
     }
 
+    /// Adds flags for the next start.
+    pub(crate) fn add_flags(&mut self, flags: &[&str]) {
+        self.options.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
+    }
+
     /// Starts the server again on the same data and port, and waits until it is ready.
     pub(crate) async fn run(&mut self) {
         self.kill();
