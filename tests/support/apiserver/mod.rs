@@ -19,7 +19,7 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use kube::config::{AuthInfo, Config};
@@ -101,19 +101,6 @@ impl ApiServer {
             }
         }
         panic!("kube-apiserver ended {PORT_ATTEMPTS} times right after its start:\n{}", server.log_tail());
-    }
-
-    /// The server that the tests of this process share, as long as one of them holds it. For tests that leave other
-    /// tests' objects alone.
-    pub(crate) async fn shared() -> Option<Arc<Self>> {
-        static SHARED: OnceLock<tokio::sync::Mutex<std::sync::Weak<ApiServer>>> = OnceLock::new();
-        let mut shared = SHARED.get_or_init(tokio::sync::Mutex::default).lock().await;
-        if let Some(server) = shared.upgrade() {
-            return Some(server);
-        }
-        let server = Arc::new(Self::start().await?);
-        *shared = Arc::downgrade(&server);
-        Some(server)
     }
 
     /// Where it listens.
@@ -262,10 +249,10 @@ impl ApiServer {
                 ended = ended => ended,
             }
         };
-        match tokio::time::timeout(READY_WITHIN, outcome).await {
-            Ok(ready) => ready,
-            Err(_) => panic!("kube-apiserver was not ready within {READY_WITHIN:?}:\n{}", self.log_tail()),
-        }
+        let Ok(ready) = tokio::time::timeout(READY_WITHIN, outcome).await else {
+            panic!("kube-apiserver was not ready within {READY_WITHIN:?}:\n{}", self.log_tail());
+        };
+        ready
     }
 
     /// Whether the process is gone. Looks without waiting for it, so that a shared reference is enough.
