@@ -176,11 +176,8 @@ impl ConnectArgs {
             }
             (servers, _) => Client::builder(servers.iter().cloned()),
         };
-        let builder = builder
-            .agent("bulrush-cli")
-            .syncer(self.syncer)
-            .prefixes(self.prefix.iter().cloned())
-            .protocol(protocol);
+        let builder =
+            builder.agent("bulrush-cli").syncer(self.syncer).prefixes(self.prefix.iter().cloned()).protocol(protocol);
         Ok(match tls {
             Some(tls) => builder.tls(tls),
             None => builder,

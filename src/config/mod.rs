@@ -139,7 +139,9 @@ pub fn load(file: &Path, environment: impl IntoIterator<Item = (OsString, OsStri
 ///
 /// # Errors
 /// All that is wrong with those variables.
-pub fn load_kubernetes(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Result<KubernetesConfig, Mistakes> {
+pub fn load_kubernetes(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<KubernetesConfig, Mistakes> {
     let variables: Vec<(OsString, OsString)> = environment.into_iter().collect();
     let (mut mistakes, mut notices) = (Vec::new(), Vec::new());
     let config = kubernetes::from_environment(&variables, &mut mistakes, &mut notices);

@@ -169,10 +169,9 @@ impl Discovered {
         // When the time is over or the task has ended, what there is says why.
         let _known = timeout(FIRST_ANSWER, self.found.wait_for(Option::is_some)).await.is_ok();
         let found = self.found.borrow_and_update().clone();
-        found.unwrap_or_else(|| Err(self.trouble())).map_err(|reason| Error::Discovery {
-            service: self.service.clone(),
-            reason,
-        })
+        found
+            .unwrap_or_else(|| Err(self.trouble()))
+            .map_err(|reason| Error::Discovery { service: self.service.clone(), reason })
     }
 
     /// Waits until something else is found.
@@ -301,8 +300,10 @@ mod tests {
     }
 
     fn slice(name: &str, hosts: &[u8]) -> Object {
-        let endpoints: Vec<Value> =
-            hosts.iter().map(|host| json!({"addresses": [format!("10.0.0.{host}")], "nodeName": format!("n{host}")})).collect();
+        let endpoints: Vec<Value> = hosts
+            .iter()
+            .map(|host| json!({"addresses": [format!("10.0.0.{host}")], "nodeName": format!("n{host}")}))
+            .collect();
         let body = json!({
             "metadata": {"labels": {(Service::LABEL): "calico-typha"}}, "addressType": "IPv4",
             "ports": [{"name": "calico-typha", "port": 5473}], "endpoints": endpoints,

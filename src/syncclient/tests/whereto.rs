@@ -55,7 +55,9 @@ async fn a_service_without_servers_is_said_and_waited_for() {
     let mut client = builder(&[]).discovery(discovery(&store)).start_with(wires).unwrap();
     let heard = hear(&mut client, "lost").await;
     assert!(
-        heard[0].starts_with("lost service kube-system/calico-typha: find servers of service kube-system/calico-typha: no ready"),
+        heard[0].starts_with(
+            "lost service kube-system/calico-typha: find servers of service kube-system/calico-typha: no ready"
+        ),
         "{heard:?}"
     );
     let listening = tokio::spawn(async move { while client.next().await.is_some() {} });
@@ -105,4 +107,19 @@ async fn alternatives_are_tried_at_once_before_the_own_addresses() {
         ],
         "nothing was lost on the way, so nothing is said again"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_goodbye_is_heard_even_if_the_server_is_gone_when_something_is_to_be_written() {
+    let (wires, mut incoming) = wires();
+    let mut client = builder(&["a"]).start_with(wires).unwrap();
+    let mut server = Server::serve(&mut incoming, 7, &[("/a", "1")]).await;
+    server.status(7, SyncStatus::InSync).await;
+    hear(&mut client, "in-sync").await;
+    // An acknowledgement is due with the next tick; by then goodbye and end have come, and writing fails first.
+    server.send(&encode_goodbye("draining", &["b".to_owned()])).await;
+    drop(server);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(hear(&mut client, "lost").await, ["lost a: server said goodbye: draining"]);
+    assert_eq!(Server::accept(&mut incoming).await.0, "b");
 }

@@ -81,7 +81,8 @@ fn answers(mut far: &TcpStream, mut near: &TcpStream, state: &State) {
 /// A folder with a good many keys.
 fn many() -> anyhow::Result<Served> {
     let served = Served::new()?;
-    let pools: Vec<String> = (0..500).map(|n| pool(&format!("p{n}"), &format!("10.{}.{}.0/24", 8 + n / 250, n % 250))).collect();
+    let pools: Vec<String> =
+        (0..500).map(|n| pool(&format!("p{n}"), &format!("10.{}.{}.0/24", 8 + n / 250, n % 250))).collect();
     served.write("pool.yaml", &pools.join("---\n"))?;
     Ok(served)
 }
