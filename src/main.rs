@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, config, dump, status, terminal_width, watch};
+use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, status, terminal_width, watch};
 use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
 use bulrush::logging::{FLUSH_TIMEOUT, Logging};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
             // Asking for help is no mistake.

@@ -1,10 +1,14 @@
-//! Measures the whole road, from a change written to etcd to the last agent that has it.
+//! Measures the whole road, from a change written to the datastore (etcd or a Kubernetes API server) to the last agent that
+//! has it.
 //!
 //! ```text
 //! cargo bench --bench fanout                                  # 502 agents, 10,000 endpoints, 200 changes/s, beside the floor
 //! cargo bench --bench fanout -- --clients 2002 --rate 200
 //! cargo bench --bench fanout -- --scenario start --endpoints 100000
 //! cargo bench --bench fanout -- --scenario idle --clients 2000
+//! cargo bench --bench fanout -- --kubernetes --endpoints 2000     # pods in a real API server; --scenario start as well
+//! cargo bench --bench fanout -- --kubernetes --scenario start --endpoints 30000 --reflector    # beside kube-rs' reflector
+//! cargo bench --bench fanout -- --program PATH                                      # another program, as if it were ours
 //! cargo bench --bench fanout -- --server 127.0.0.1:5473 --server-pid 4242 --etcd http://127.0.0.1:2379   # any server
 //! ```
 //!
@@ -23,28 +27,39 @@
 )]
 
 mod data;
-#[path = "../../tests/support/etcd.rs"]
-#[allow(dead_code, reason = "tests use more of it")]
-mod etcd;
 mod floor;
+mod kubernetes;
 mod load;
 mod probe;
 mod proc;
+mod reflector;
+mod relay;
+mod server;
+mod store;
+
+#[path = "../../tests/support/apiserver/mod.rs"]
+mod apiserver;
+#[path = "../../tests/support/etcd.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
+mod real_etcd;
 
 use std::io::{BufRead as _, BufReader};
-use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::process::{Child, Command, Stdio};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Parser, ValueEnum};
-use etcd_client::Client;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// How long the server may take to be in sync.
-const START_LIMIT: Duration = Duration::from_secs(120);
+use reflector::Reading;
+use relay::Relay;
+use server::{START_LIMIT, Server};
+use store::Store;
+
 /// Settling time between connecting the agents and the first change, so that their snapshots are not measured.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -70,10 +85,16 @@ struct Args {
     /// Agents that decode and time.
     #[arg(long, default_value_t = 2)]
     probes: usize,
-    /// Endpoints in etcd; nodes and policies follow in proportion.
+    /// Endpoints in etcd, or pods in Kubernetes; nodes and policies follow in proportion.
     #[arg(long, default_value_t = 10_000)]
     endpoints: usize,
-    /// Changes written to etcd per second.
+    /// The server reads a Kubernetes API server, which is started for it, instead of etcd.
+    #[arg(long, conflicts_with_all = ["etcd", "server"])]
+    kubernetes: bool,
+    /// With `--kubernetes --scenario start`: run a plain kube-rs reflector over Kubernetes' own kinds beside it.
+    #[arg(long, requires = "kubernetes")]
+    reflector: bool,
+    /// Changes written per second.
     #[arg(long, default_value_t = 200)]
     rate: u32,
     /// Seconds of changes.
@@ -82,7 +103,10 @@ struct Args {
     /// Drive this server instead of starting the one just built. It must read the etcd given with --etcd.
     #[arg(long)]
     server: Option<String>,
-    /// Process id of that server, for CPU and memory.
+    /// Start this program instead of the one just built. It is given Typha's variables.
+    #[arg(long, conflicts_with = "server")]
+    program: Option<PathBuf>,
+    /// Process id of the server given with --server, for CPU and memory.
     #[arg(long)]
     server_pid: Option<u32>,
     /// Use this etcd instead of starting one.
@@ -94,61 +118,35 @@ struct Args {
     /// Internal: be the floor server.
     #[arg(long, hide = true, num_args = 4, value_names = ["CLIENTS", "BYTES", "RATE", "MESSAGES"])]
     be_floor: Option<Vec<u32>>,
+    /// Internal: be the reflector, with this kubeconfig.
+    #[arg(long, hide = true)]
+    be_reflector: Option<PathBuf>,
+    /// Internal: how the reflector reads.
+    #[arg(long, hide = true, value_enum, default_value = "pages")]
+    reading: Reading,
     /// Given by `cargo bench`; means nothing here.
     #[arg(long, hide = true)]
     bench: bool,
 }
 
-/// A server under test: ours, as a child, or somebody else's.
-struct Server {
-    address: SocketAddr,
-    pid: u32,
-    child: Option<Child>,
-    started: Instant,
-    _folder: Option<tempfile::TempDir>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        if let Some(child) = &mut self.child {
-            let _ = child.kill();
-            let _ = child.wait();
+impl Args {
+    fn server(&self, store: &Store, relay: Option<&Relay>) -> anyhow::Result<Server> {
+        match &self.server {
+            Some(address) => {
+                let pid = self.server_pid.context("--server needs --server-pid, to read CPU and memory")?;
+                Server::running(address, pid)
+            }
+            None => Server::start(self.program.as_deref(), &store.environment(relay)),
         }
     }
-}
 
-fn start_server(args: &Args, etcd: &str) -> anyhow::Result<Server> {
-    if let Some(address) = &args.server {
-        let address = address.to_socket_addrs()?.next().context("resolve --server")?;
-        let pid = args.server_pid.context("--server needs --server-pid, to read CPU and memory")?;
-        return Ok(Server { address, pid, child: None, started: Instant::now(), _folder: None });
+    async fn store(&self) -> anyhow::Result<Store> {
+        if self.kubernetes {
+            Store::kubernetes(self.endpoints).await
+        } else {
+            Store::etcd(self.etcd.as_deref(), self.endpoints).await
+        }
     }
-    let folder = tempfile::tempdir()?;
-    let port = etcd::free_port();
-    let started = Instant::now();
-    let child = Command::new(env!("CARGO_BIN_EXE_bulrush"))
-        .arg("--config-file")
-        .arg(folder.path().join("none.cfg"))
-        .env("TYPHA_DATASTORETYPE", "etcdv3")
-        .env("TYPHA_ETCDENDPOINTS", etcd)
-        .env("TYPHA_SERVERPORT", port.to_string())
-        .env("TYPHA_LOGSEVERITYSCREEN", "WARNING")
-        .env("TYPHA_LOGFILEPATH", "none")
-        .env("TYPHA_LOGSEVERITYSYS", "none")
-        .stdout(Stdio::null())
-        .spawn()
-        .context("start bulrush")?;
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    Ok(Server { address, pid: child.id(), child: Some(child), started, _folder: Some(folder) })
-}
-
-async fn wait_listening(address: SocketAddr) -> anyhow::Result<()> {
-    let deadline = Instant::now() + START_LIMIT;
-    while tokio::net::TcpStream::connect(address).await.is_err() {
-        ensure!(Instant::now() < deadline, "nothing listens on {address}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    Ok(())
 }
 
 struct Probes {
@@ -189,22 +187,25 @@ fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[((sorted.len() - 1) as f64 * q).round() as usize]
 }
 
-async fn churn(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result<serde_json::Value> {
-    let size = data::Size::of(args.endpoints);
-    data::fill(etcd, size).await?;
-    let server = start_server(args, etcd_url)?;
-    wait_listening(server.address).await?;
+async fn churn(args: &Args, store: &Store) -> anyhow::Result<serde_json::Value> {
+    let server = args.server(store, None)?;
+    server.wait_listening().await?;
     let mut probes = start_probes(args.probes.max(1), server.address);
     probes.wait("first sync", START_LIMIT, |seen| seen.in_sync).await?;
     let agents = load::Agents::start(server.address, args.clients, probe::greeting("agent", true), probe::pong())?;
+    if let Store::Kubernetes(cluster) = store {
+        cluster.warm_up().await?;
+    }
     tokio::time::sleep(SETTLE).await;
 
     let changes = args.rate * args.seconds;
     *probes.written.lock().expect("not poisoned") = vec![None; changes as usize + 1];
     let (cpu_before, bytes_before) = (proc::cpu_secs(server.pid), agents.counts.bytes.load(Ordering::Relaxed));
+    let reads_before = agents.counts.reads.load(Ordering::Relaxed);
     let messages_before: u64 = probes.seen.iter().map(|seen| seen.borrow().messages).sum();
     let began = Instant::now();
-    write_changes(etcd, &probes.written, changes, args.rate, size).await?;
+    let mut writes_ms = write_changes(store, &probes.written, changes, args.rate).await?;
+    writes_ms.sort_by(f64::total_cmp);
     let expected = changes as usize;
     probes.wait("the last change", Duration::from_secs(30), move |seen| seen.latencies_ms.len() >= expected).await?;
     let wall = began.elapsed().as_secs_f64();
@@ -212,7 +213,8 @@ async fn churn(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result
     tokio::time::sleep(Duration::from_millis(300)).await;
     let cpu = proc::cpu_secs(server.pid) - cpu_before;
     let bytes = agents.counts.bytes.load(Ordering::Relaxed) - bytes_before;
-    let rss = proc::rss_kib(server.pid);
+    let reads = agents.counts.reads.load(Ordering::Relaxed) - reads_before;
+    let (rss, peak) = (proc::rss_kib(server.pid), proc::peak_kib(server.pid));
     let lost = agents.counts.lost.load(Ordering::Relaxed);
     ensure!(lost == 0, "the server closed {lost} of {} agents", args.clients);
     let messages: u64 = probes.seen.iter().map(|seen| seen.borrow().messages).sum::<u64>() - messages_before;
@@ -229,41 +231,39 @@ async fn churn(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result
     let per_change = cpu * 1e6 / (f64::from(changes) * clients as f64);
     let floor_per_change = floor_cpu * 1e6 / (f64::from(changes) * args.clients.max(1) as f64);
     Ok(serde_json::json!({
-        "scenario": "churn", "clients": clients, "endpoints": args.endpoints, "rate": args.rate, "seconds": wall,
+        "scenario": "churn", "datastore": store.name(), "clients": clients, "endpoints": args.endpoints,
+        "rate": args.rate, "seconds": wall,
         "p50_ms": quantile(&latencies, 0.5), "p99_ms": quantile(&latencies, 0.99), "max_ms": quantile(&latencies, 1.0),
-        "server_cpu_secs": cpu, "server_rss_mib": rss as f64 / 1024.0,
+        "write_p50_ms": quantile(&writes_ms, 0.5), "write_p99_ms": quantile(&writes_ms, 0.99),
+        "server_cpu_secs": cpu, "server_rss_mib": rss as f64 / 1024.0, "server_peak_mib": peak as f64 / 1024.0,
         "bytes_per_client": bytes_per_client, "messages_per_client": messages_per_client,
+        "reads_per_client": reads as f64 / args.clients.max(1) as f64,
         "server_us_per_client_change": per_change, "floor_us_per_client_change": floor_per_change,
         "ratio_to_floor": per_change / floor_per_change,
     }))
 }
 
-async fn write_changes(
-    etcd: &Client,
-    written: &probe::Written,
-    changes: u32,
-    rate: u32,
-    size: data::Size,
-) -> anyhow::Result<()> {
+/// Writes the changes at a steady rate. Returns how long each write took until it was answered, in milliseconds.
+async fn write_changes(store: &Store, written: &probe::Written, changes: u32, rate: u32) -> anyhow::Result<Vec<f64>> {
     let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
-    // Ticks that the machine missed are made up for, so that the rate holds; the clock of a change starts at its put.
+    // Ticks that the machine missed are made up for, so that the rate holds; the clock of a change starts with its write.
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Burst);
-    let mut puts = tokio::task::JoinSet::new();
+    let mut writes = tokio::task::JoinSet::new();
+    let mut took = Vec::new();
     for number in 1..=changes as usize {
         tick.tick().await;
-        let mut etcd = etcd.clone();
-        let endpoint = number.wrapping_mul(7919) % size.endpoints;
-        let value = data::endpoint_value(endpoint, number as u64, size);
-        written.lock().expect("not poisoned")[number] = Some(Instant::now());
-        puts.spawn(async move { etcd.put(data::endpoint_key(endpoint, size), value, None).await.map(drop) });
-        while let Some(put) = puts.try_join_next() {
-            put?.context("write a change to etcd")?;
+        let change = store.change(number);
+        let began = Instant::now();
+        written.lock().expect("not poisoned")[number] = Some(began);
+        writes.spawn(async move { change.await.map(|()| began.elapsed().as_secs_f64() * 1e3) });
+        while let Some(write) = writes.try_join_next() {
+            took.push(write??);
         }
     }
-    while let Some(put) = puts.join_next().await {
-        put?.context("write a change to etcd")?;
+    while let Some(write) = writes.join_next().await {
+        took.push(write??);
     }
-    Ok(())
+    Ok(took)
 }
 
 /// CPU seconds that bare `send()` of the same bytes costs.
@@ -287,25 +287,67 @@ async fn run_floor(clients: u32, bytes: u32, rate: u32, messages: u32) -> anyhow
     Ok(cpu)
 }
 
-async fn start(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result<serde_json::Value> {
-    data::fill(etcd, data::Size::of(args.endpoints)).await?;
-    let server = start_server(args, etcd_url)?;
-    wait_listening(server.address).await?;
-    let mut probes = start_probes(1, server.address);
-    probes.wait("first sync", START_LIMIT, |seen| seen.in_sync).await?;
-    let wall = server.started.elapsed().as_secs_f64();
-    let (cpu, peak, rss) = (proc::cpu_secs(server.pid), proc::peak_kib(server.pid), proc::rss_kib(server.pid));
-    let keys = probes.seen[0].borrow().keys;
-    Ok(serde_json::json!({
-        "scenario": "start", "endpoints": args.endpoints, "keys": keys, "seconds": wall, "server_cpu_secs": cpu,
-        "server_peak_mib": peak as f64 / 1024.0, "server_rss_mib": rss as f64 / 1024.0,
-    }))
+/// One run from exec to the first agent in sync.
+struct Started {
+    keys: usize,
+    seconds: f64,
+    cpu_secs: f64,
+    peak_kib: u64,
+    rss_kib: u64,
 }
 
-async fn idle(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result<serde_json::Value> {
-    data::fill(etcd, data::Size::of(args.endpoints)).await?;
-    let server = start_server(args, etcd_url)?;
-    wait_listening(server.address).await?;
+async fn start_once(args: &Args, store: &Store, relay: Option<&Relay>) -> anyhow::Result<Started> {
+    let server = args.server(store, relay)?;
+    server.wait_listening().await?;
+    let mut probes = start_probes(1, server.address);
+    probes.wait("first sync", START_LIMIT, |seen| seen.in_sync).await?;
+    let seconds = server.started.elapsed().as_secs_f64();
+    let (cpu_secs, peak_kib, rss_kib) =
+        (proc::cpu_secs(server.pid), proc::peak_kib(server.pid), proc::rss_kib(server.pid));
+    let keys = probes.seen[0].borrow().keys;
+    Ok(Started { keys, seconds, cpu_secs, peak_kib, rss_kib })
+}
+
+async fn start(args: &Args, store: &Store) -> anyhow::Result<serde_json::Value> {
+    if matches!(store, Store::Kubernetes(_)) {
+        // The API server's cache has just been filled; its clean-up is not to be measured.
+        tokio::time::sleep(SETTLE).await;
+    }
+    let run = start_once(args, store, None).await?;
+    let mut result = serde_json::json!({
+        "scenario": "start", "datastore": store.name(), "endpoints": args.endpoints, "keys": run.keys,
+        "seconds": run.seconds, "server_cpu_secs": run.cpu_secs,
+        "server_peak_mib": run.peak_kib as f64 / 1024.0, "server_rss_mib": run.rss_kib as f64 / 1024.0,
+    });
+    let Store::Kubernetes(cluster) = store else { return Ok(result) };
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    // Bytes are counted in runs of their own: the relay costs time.
+    let relay = Relay::start(cluster.server.address())?;
+    start_once(args, store, Some(&relay)).await?;
+    result["read_mib"] = mib(relay.bytes()).into();
+    if args.reflector {
+        for (name, reading) in [("reflector", Reading::Pages), ("reflector_streams", Reading::Streams)] {
+            let run = reflector::run(&cluster.kubeconfig(None), reading).await?;
+            let relay = Relay::start(cluster.server.address())?;
+            reflector::run(&cluster.kubeconfig(Some(&relay)), reading).await?;
+            for (field, value) in [
+                ("objects", run.objects as f64),
+                ("seconds", run.seconds),
+                ("cpu_secs", run.cpu_secs),
+                ("peak_mib", run.peak_kib as f64 / 1024.0),
+                ("rss_mib", run.rss_kib as f64 / 1024.0),
+                ("read_mib", mib(relay.bytes())),
+            ] {
+                result[format!("{name}_{field}")] = value.into();
+            }
+        }
+    }
+    Ok(result)
+}
+
+async fn idle(args: &Args, store: &Store) -> anyhow::Result<serde_json::Value> {
+    let server = args.server(store, None)?;
+    server.wait_listening().await?;
     let mut probes = start_probes(1, server.address);
     probes.wait("first sync", START_LIMIT, |seen| seen.in_sync).await?;
     let rss = |server: &Server| proc::rss_kib(server.pid);
@@ -320,7 +362,7 @@ async fn idle(args: &Args, etcd_url: &str, etcd: &mut Client) -> anyhow::Result<
     let open = agents.counts.open.load(Ordering::Relaxed);
     drop(warm);
     Ok(serde_json::json!({
-        "scenario": "idle", "clients": open, "endpoints": args.endpoints, "server_rss_mib": after as f64 / 1024.0,
+        "scenario": "idle", "datastore": store.name(), "clients": open, "endpoints": args.endpoints, "server_rss_mib": after as f64 / 1024.0,
         "kib_per_connection": (after as f64 - before as f64) / open.max(1) as f64,
     }))
 }
@@ -343,24 +385,19 @@ fn main() -> anyhow::Result<()> {
         let [clients, bytes, rate, messages] = floor[..] else { bail!("--be-floor takes four numbers") };
         return floor::serve(floor::Floor { clients: clients as usize, bytes: bytes as usize, rate, messages });
     }
+    if let Some(kubeconfig) = args.be_reflector {
+        return reflector::be(kubeconfig, args.reading);
+    }
     if args.quick {
         (args.clients, args.endpoints, args.rate, args.seconds) = (20, 500, 50, 2);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let own;
-        let url = if let Some(url) = &args.etcd {
-            url.clone()
-        } else {
-            own = etcd::Etcd::start().await;
-            own.url()
-        };
-        let mut client =
-            Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;
+        let store = args.store().await?;
         let result = match args.scenario {
-            Scenario::Churn => churn(&args, &url, &mut client).await?,
-            Scenario::Start => start(&args, &url, &mut client).await?,
-            Scenario::Idle => idle(&args, &url, &mut client).await?,
+            Scenario::Churn => churn(&args, &store).await?,
+            Scenario::Start => start(&args, &store).await?,
+            Scenario::Idle => idle(&args, &store).await?,
         };
         print(&result);
         anyhow::Ok(())

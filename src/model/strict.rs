@@ -30,14 +30,18 @@ pub struct ReadError {
 pub fn from_slice<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ReadError> {
     let mut reader = serde_json::Deserializer::from_slice(json);
     let value = T::deserialize(Strict(&mut reader)).and_then(|value| reader.end().map(|()| value));
-    value.map_err(|error| {
-        let text = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        ReadError {
-            path: path_at(json, offset(json, error.line(), error.column())),
-            reason: text.strip_suffix(&place).unwrap_or(&text).to_owned(),
-        }
+    value.map_err(|error| ReadError {
+        path: path_at(json, offset(json, error.line(), error.column())),
+        reason: without_place(error.to_string()),
     })
+}
+
+/// What an error of the JSON reader says, without line and column: objects are one long line, and a path says more.
+pub(super) fn without_place(mut text: String) -> String {
+    if let Some(place) = text.rfind(" at line ") {
+        text.truncate(place);
+    }
+    text
 }
 
 /// How many bytes come before this place.

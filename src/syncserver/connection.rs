@@ -252,12 +252,13 @@ impl<S: Stream> Established<S> {
         let mut timer = pin!(sleep_until(liveness.deadline(Instant::now())));
         let mut started = false;
         let mut snapshot_done = false;
-        let mut filled_at = Instant::now();
-        let mut snapshot_at = filled_at;
+        let mut now = Instant::now();
+        let mut filled_at = now;
+        let mut snapshot_at = now;
+        let mut noted = None;
         client.set_state(ClientState::AwaitingAck);
-        liveness.on_pending(filled_at);
+        liveness.on_pending(now);
         loop {
-            let now = Instant::now();
             // What the client said.
             loop {
                 match inbound.next() {
@@ -296,7 +297,7 @@ impl<S: Stream> Established<S> {
                     if let Err(reason) = sender.fill(now, &mut link.out) {
                         return reason;
                     }
-                    note_position(client, sender, snapshot_done);
+                    note_position(client, sender, snapshot_done, &mut noted);
                 }
                 if !link.is_drained() {
                     liveness.on_pending(now);
@@ -312,42 +313,54 @@ impl<S: Stream> Established<S> {
                 timer.as_mut().reset(deadline);
             }
             let idle = started && link.is_drained();
-            tokio::select! {
-                done = poll_fn(|cx| link.poll(cx, client, inbound)) => match done {
-                    Done::Read => {}
-                    Done::Wrote(bytes) => {
-                        let now = Instant::now();
-                        let all = link.is_drained();
-                        client.add_bytes_sent(bytes);
-                        metrics.bytes_sent.inc_by(bytes);
-                        liveness.on_progress(all, now);
-                        if all {
-                            metrics.client_write_latency_secs.observe((now - filled_at).as_secs_f64());
-                        }
-                    }
-                    Done::Ended(reason) => return reason,
-                },
-                () = sender.woken(), if idle => {}
+            // In this order: the timer costs next to nothing to look at, and a client that talks without end must not
+            // keep it from being looked at; whoever is woken by the feed need not look at the socket before there is
+            // something to write. Waiting for the feed last would starve nobody: filling does not depend on it.
+            let done = tokio::select! {
+                biased;
                 () = timer.as_mut() => {
-                    let now = Instant::now();
+                    now = Instant::now();
                     if let Err(reason) = liveness.check(now).and_then(|()| sender.check(now)) {
                         return reason;
                     }
+                    continue;
                 }
+                () = sender.woken(), if idle => Done::Woken,
+                done = poll_fn(|cx| link.poll(cx, client, inbound)) => done,
+            };
+            now = Instant::now();
+            match done {
+                Done::Read | Done::Woken => {}
+                Done::Wrote(bytes) => {
+                    let all = link.is_drained();
+                    client.add_bytes_sent(bytes);
+                    metrics.bytes_sent.inc_by(bytes);
+                    liveness.on_progress(all, now);
+                    if all {
+                        metrics.client_write_latency_secs.observe_at(now, (now - filled_at).as_secs_f64());
+                    }
+                }
+                Done::Ended(reason) => return reason,
             }
         }
     }
 }
 
-fn note_position(client: &Client, sender: &Sender, snapshot_done: bool) {
-    client.set_mark(sender.mark());
-    client.set_state(if sender.in_snapshot() || !snapshot_done {
+/// Shows others where the client stands, if that is not what was `noted` last.
+fn note_position(client: &Client, sender: &Sender, snapshot_done: bool, noted: &mut Option<(u64, ClientState)>) {
+    let state = if sender.in_snapshot() || !snapshot_done {
         ClientState::Snapshot
     } else if sender.in_catch_up() {
         ClientState::CatchUp
     } else {
         ClientState::Following
-    });
+    };
+    let position = Some((sender.mark().sequence, state));
+    if *noted != position {
+        *noted = position;
+        client.set_mark(sender.mark());
+        client.set_state(state);
+    }
 }
 
 fn on_event(
@@ -392,6 +405,8 @@ fn on_event(
 enum Done {
     /// Bytes came, and are with their reader.
     Read,
+    /// There may be something to send.
+    Woken,
     /// So many bytes left.
     Wrote(u64),
     /// The connection is over, or to be ended.
@@ -451,13 +466,18 @@ impl<S: Stream> Link<S> {
     fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, CloseReason>> {
         let before = self.io.written();
         while !self.out.is_empty() {
-            let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-            let mut used = 0;
-            for (slice, bytes) in slices.iter_mut().zip(&self.out) {
-                *slice = IoSlice::new(bytes);
-                used += 1;
-            }
-            match Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..used]) {
+            let polled = if self.out.len() == 1 {
+                Pin::new(&mut self.io).poll_write(cx, &self.out[0])
+            } else {
+                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+                let mut used = 0;
+                for (slice, bytes) in slices.iter_mut().zip(&self.out) {
+                    *slice = IoSlice::new(bytes);
+                    used += 1;
+                }
+                Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..used])
+            };
+            match polled {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(lost(&io::ErrorKind::WriteZero.into()))),
                 Poll::Ready(Ok(written)) => {
                     self.advance(written);

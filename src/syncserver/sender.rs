@@ -256,7 +256,7 @@ impl Sender {
             Taken::Nothing if ended => Err(CloseReason::SyncerEnded(self.feed.key().syncer)),
             Taken::Nothing => Ok(Step::Dry),
             Taken::UpTo(end) => {
-                self.feed.metrics().client_latency_secs.observe(self.mark.age(&head).as_secs_f64());
+                self.feed.metrics().client_latency_secs.observe_at(now, self.mark.age(&head).as_secs_f64());
                 self.mark = end;
                 self.join(out);
                 Ok(Step::Queued(out.range(queued_before..).map(Bytes::len).sum()))

@@ -16,7 +16,7 @@ use super::lines::MAX_LINE_BYTES;
 use super::object::{Page, object};
 use super::watch::{OpenWatch, Read, Received, read};
 use super::{Shared, lock};
-use crate::model::{AsOf, gojson, no_revision};
+use crate::model::{AsOf, gojson, no_revision, strict};
 
 /// Objects that are handed on together from a stream, and their bytes: enough that handing on costs nothing, little enough
 /// that a slow consumer holds little.
@@ -184,7 +184,7 @@ impl Lister {
         };
         let body = gojson::utf8(&body);
         let page: Page<'_> =
-            serde_json::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
+            strict::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
         let items = match page.items {
             Some(items) => items,
             // Go writes an empty list as null in places; an answer that is something else has no revision.

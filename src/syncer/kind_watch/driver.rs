@@ -33,6 +33,8 @@ pub(super) struct KindWatch {
     subscribers: Vec<Subscriber>,
     joining: mpsc::Receiver<Subscriber>,
     status: watch::Sender<KindStatus>,
+    /// Subscribers may hold objects: something was listed, and they were not told since that all of it is gone.
+    may_hold: bool,
 }
 
 impl KindWatch {
@@ -55,7 +57,7 @@ impl KindWatch {
             revision: no_revision(),
             error: None,
         });
-        (Self { kind, shared, machine, subscribers, joining, status }, status_reader)
+        (Self { kind, shared, machine, subscribers, joining, status, may_hold: false }, status_reader)
     }
 
     /// Runs until it is dropped, or until nobody listens and nobody can join any more.
@@ -112,6 +114,7 @@ impl KindWatch {
                 Err(_) => return self.failed(self.retry("no answer within the time for one page")).await,
             };
             if self.machine.page_arrived() {
+                self.may_hold = true;
                 self.send(KindEvent::ListStart).await;
             }
             let ListPage { objects: page_objects, revision, as_of } = page;
@@ -196,7 +199,8 @@ impl KindWatch {
             }
             Verdict::Absent => {
                 self.publish(Phase::Absent, None);
-                if matches!(error, Error::KindAbsent { gone: true, .. }) && !known_absent {
+                if matches!(error, Error::KindAbsent { gone: true, .. }) && self.may_hold {
+                    self.may_hold = false;
                     self.send(KindEvent::ListStart).await;
                     self.send(KindEvent::ListEnd { revision: no_revision(), as_of: None }).await;
                 }
