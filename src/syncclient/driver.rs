@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +29,12 @@ const READ_BYTES: usize = 64 << 10;
 
 /// How long a good-mannered close may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a server's last words are looked for when nothing can be written to it any more. They are here already, or never.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// What fails when the server has closed its end.
+const WRITING: &str = "write to server";
 
 /// What a server that closes before its hello means by it, most likely.
 const CLOSED_EARLY: &str =
@@ -216,7 +222,12 @@ impl<C: Connector> Driver<C> {
             }
         };
         let mut connection = Connection { stream, session, address: address.to_owned(), since: None, acknowledged: 0 };
-        let Err(reason) = self.converse(&mut connection).await;
+        let mut input = BytesMut::with_capacity(READ_BYTES);
+        let Err(reason) = self.converse(&mut connection, &mut input).await;
+        let reason = match reason {
+            Error::Io { doing: WRITING, .. } => last_words(&mut connection, &mut input).await.unwrap_or(reason),
+            reason => reason,
+        };
         if reason == Error::Stopped {
             let mut out = BytesMut::new();
             connection.session.goodbye("client stops", &mut out);
@@ -230,8 +241,12 @@ impl<C: Connector> Driver<C> {
         (reason, connection.since.map(|since| since.elapsed()))
     }
 
-    async fn converse(&mut self, connection: &mut Connection<C::Stream>) -> Result<std::convert::Infallible, Error> {
-        let (mut input, mut out) = (BytesMut::with_capacity(READ_BYTES), BytesMut::new());
+    async fn converse(
+        &mut self,
+        connection: &mut Connection<C::Stream>,
+        input: &mut BytesMut,
+    ) -> Result<std::convert::Infallible, Error> {
+        let mut out = BytesMut::new();
         connection.session.start(&mut out);
         self.send(&mut connection.stream, &mut out).await?;
         let cancel = self.cancel.clone();
@@ -249,7 +264,7 @@ impl<C: Connector> Driver<C> {
                     self.send(&mut connection.stream, &mut out).await?;
                     continue;
                 }
-                read = timeout_at(deadline, connection.stream.read_buf(&mut input)) => read,
+                read = timeout_at(deadline, connection.stream.read_buf(input)) => read,
             };
             match read {
                 Err(_) => return Err(Error::Timeout { doing: "read from server", after: self.timeouts.read }),
@@ -260,7 +275,7 @@ impl<C: Connector> Driver<C> {
                 }
                 Ok(Ok(_)) => {}
             }
-            while let Some(incoming) = connection.session.on_input(&mut input, &mut out)? {
+            while let Some(incoming) = connection.session.on_input(input, &mut out)? {
                 self.send(&mut connection.stream, &mut out).await?;
                 self.on_incoming(incoming, connection).await?;
                 // Counted from here: the time that a slow consumer takes is not the server's.
@@ -334,8 +349,8 @@ impl<C: Connector> Driver<C> {
                 out.clear();
                 Ok(())
             }
-            Ok(Err(error)) => Err(Error::Io { doing: "write to server", reason: error.to_string() }),
-            Err(_) => Err(Error::Timeout { doing: "write to server", after: self.timeouts.write }),
+            Ok(Err(error)) => Err(Error::Io { doing: WRITING, reason: error.to_string() }),
+            Err(_) => Err(Error::Timeout { doing: WRITING, after: self.timeouts.write }),
         }
     }
 
@@ -364,4 +379,22 @@ impl<C: Connector> Driver<C> {
             sent = self.events.send(Item { event: Some(event), applied }) => sent.map_err(|_| Error::Stopped),
         }
     }
+}
+
+/// The goodbye of a server that has closed its end, if it said one: what it sent before can still be read when writing fails.
+async fn last_words<S: AsyncRead + Unpin>(connection: &mut Connection<S>, input: &mut BytesMut) -> Option<Error> {
+    let mut unsent = BytesMut::new();
+    let reading = async {
+        loop {
+            while let Some(incoming) = connection.session.on_input(input, &mut unsent).ok()? {
+                if let Incoming::Goodbye(goodbye) = incoming {
+                    return Some(Error::Goodbye { reason: goodbye.reason, alternatives: goodbye.alternatives });
+                }
+            }
+            if connection.stream.read_buf(input).await.ok()? == 0 {
+                return None;
+            }
+        }
+    };
+    timeout(LAST_WORDS, reading).await.ok()?
 }

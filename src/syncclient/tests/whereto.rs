@@ -108,3 +108,18 @@ async fn alternatives_are_tried_at_once_before_the_own_addresses() {
         "nothing was lost on the way, so nothing is said again"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_goodbye_is_heard_even_if_the_server_is_gone_when_something_is_to_be_written() {
+    let (wires, mut incoming) = wires();
+    let mut client = builder(&["a"]).start_with(wires).unwrap();
+    let mut server = Server::serve(&mut incoming, 7, &[("/a", "1")]).await;
+    server.status(7, SyncStatus::InSync).await;
+    hear(&mut client, "in-sync").await;
+    // An acknowledgement is due with the next tick; by then goodbye and end have come, and writing fails first.
+    server.send(&encode_goodbye("draining", &["b".to_owned()])).await;
+    drop(server);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(hear(&mut client, "lost").await, ["lost a: server said goodbye: draining"]);
+    assert_eq!(Server::accept(&mut incoming).await.0, "b");
+}
