@@ -122,6 +122,27 @@ async fn a_continuation_that_expired_makes_the_list_begin_anew() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_further_page_that_is_put_off_costs_no_new_list() {
+    let (store, mut api) = scripted::start(|config| config.page_limit = 1);
+    let mut watching = Watching::start(store, &[kinds::POD]);
+    refuse_stream(&mut api).await;
+    api.page(PODS).await.json(&page(&[pod("a", "1")], "10", "more"));
+    for code in [429, 503] {
+        let asked = api.page(PODS).await;
+        let at = asked.at;
+        asked.answer(code, &[("retry-after", "7")], "busy");
+        let again = api.page(PODS).await;
+        assert_eq!(again.query("continue"), "more");
+        assert!((again.at - at).as_secs() >= 7);
+        again.answer(429, &[("retry-after", "1")], "busy");
+    }
+    api.page(PODS).await.json(&page(&[pod("b", "2")], "10", ""));
+    for expected in ["list", "objects n/a@1", "objects n/b@2", "listed 10"] {
+        assert_eq!(watching.says().await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn answers_that_are_no_lists_are_asked_for_again() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
