@@ -21,7 +21,7 @@ use crate::apiserver::rest::Rest;
 /// How long anything may take on a busy machine before a test gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long agents may lag before what they should hold is computed afresh.
-const LAG: Duration = Duration::from_secs(4);
+const LAG: Duration = Duration::from_secs(15);
 /// Differences that a failure shows.
 const SHOWN: usize = 12;
 

@@ -83,7 +83,7 @@ pub(super) fn pod(namespace: &str, name: &str, node: usize) -> Value {
             "containers": [{
                 "name": "main", "image": "registry.example/web:1",
                 "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
-                "env": (0..20).map(|i| json!({"name": format!("SETTING_{i}"), "value": "something of some length"})).collect::<Vec<_>>(),
+                "env": (0..8).map(|i| json!({"name": format!("SETTING_{i}"), "value": "something of some length"})).collect::<Vec<_>>(),
                 "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
             }],
         },
