@@ -90,11 +90,16 @@ async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow:
     without_streaming_lists(server).await
 }
 
-/// A server that knows no streaming lists, as older ones: each kind is listed once, in pages.
+/// A server that knows no streaming lists, as older ones, and that is overloaded by two requests at once: each kind is listed
+/// once, in pages, however often the server says 429.
 async fn without_streaming_lists(mut server: ApiServer) -> anyhow::Result<()> {
     server.seed("pods", (5_000..6_000).map(|i| stored_pod(i, SIZE))).await?;
     server.kill();
-    server.add_flags(&["--feature-gates=WatchList=false"]);
+    server.add_flags(&[
+        "--feature-gates=WatchList=false",
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=2",
+    ]);
     server.run().await;
     let before = server.audited(USER).len();
     let listed_before = server.lists_answered().await?;
@@ -104,6 +109,7 @@ async fn without_streaming_lists(mut server: ApiServer) -> anyhow::Result<()> {
     agents.until_in_sync().await?;
     let listed = server.lists_answered().await?;
     let requests = server.audited(USER).split_off(before);
+    ensure!(requests.iter().any(|request| request.code == 429), "no request was refused");
     for kind in watched_kinds() {
         let resource = GROUP.resource(&kind);
         let of_kind = || requests.iter().filter(|request| request.resource == resource && request.code == 200);

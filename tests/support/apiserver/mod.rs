@@ -262,10 +262,10 @@ impl ApiServer {
                 ended = ended => ended,
             }
         };
-        match tokio::time::timeout(READY_WITHIN, outcome).await {
-            Ok(ready) => ready,
-            Err(_) => panic!("kube-apiserver was not ready within {READY_WITHIN:?}:\n{}", self.log_tail()),
-        }
+        let Ok(ready) = tokio::time::timeout(READY_WITHIN, outcome).await else {
+            panic!("kube-apiserver was not ready within {READY_WITHIN:?}:\n{}", self.log_tail());
+        };
+        ready
     }
 
     /// Whether the process is gone. Looks without waiting for it, so that a shared reference is enough.
