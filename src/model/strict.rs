@@ -169,7 +169,9 @@ fn path_at(json: &[u8], end: usize) -> String {
             Step::Item(index) => write!(path, "[{index}]"),
         };
         if path.len() > MAX_PATH {
-            path.truncate(path.floor_char_boundary(MAX_PATH));
+            while path.len() > MAX_PATH {
+                path.pop();
+            }
             path.push('…');
             break;
         }

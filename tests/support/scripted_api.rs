@@ -74,7 +74,9 @@ impl ScriptedApi {
     /// The next request.
     pub(crate) async fn next(&mut self) -> Asked {
         let asked = tokio::time::timeout(PATIENCE, self.requests.recv()).await.expect("a request comes in time");
-        asked.expect("the client lives")
+        let asked = asked.expect("the client lives");
+        assert_eq!(asked.method, Method::GET, "nothing is written here: {asked:?}");
+        asked
     }
 
     /// The next request, which must be a watch of this path.

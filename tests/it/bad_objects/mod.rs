@@ -46,7 +46,7 @@ struct Road {
     /// What there is while both objects are good, and what of that is of the second one.
     whole: View,
     own: BTreeSet<(SyncerType, String)>,
-    _tasks: JoinSet<()>,
+    tasks: JoinSet<()>,
 }
 
 impl Road {
@@ -85,11 +85,11 @@ impl Road {
             view: View::new(),
             whole: View::new(),
             own: BTreeSet::new(),
-            _tasks: tasks,
+            tasks,
         };
         let objects = vec![road.object(1, &good.body(1, place))];
         road.store.load(&road.kind, objects, "100".into());
-        road._tasks.spawn(hub.run(cancel));
+        road.tasks.spawn(hub.run(cancel));
         let statuses = road.settle().await;
         assert_eq!(statuses.len(), 12, "{}: every syncer gets in sync: {statuses:?}", good.kind);
         let one = road.view.clone();

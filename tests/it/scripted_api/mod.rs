@@ -78,7 +78,7 @@ fn words(event: KindEvent) -> String {
                 .collect();
             format!("{} to {}", events.join(", "), batch.revision)
         }
-        KindEvent::Absent { .. } => "absent".to_owned(),
+        KindEvent::Absent => "absent".to_owned(),
         KindEvent::Lost => "lost".to_owned(),
     }
 }
