@@ -105,6 +105,33 @@ async fn a_stalled_client_delays_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_client_that_reads_slowly_does_not_set_the_pace() {
+    let mut world = World::new(config());
+    let mut slow = Client::new(world.dial(256).await, Speech::GobPlain);
+    slow.hello("felix").await;
+    world.status(SyncStatus::InSync);
+    slow.until("in sync", |client| client.status == SyncStatus::InSync).await;
+    let mut brisk = world.connect(Speech::GobPlain).await;
+    let mut last = String::new();
+    for n in 0..30 {
+        // The first of two changes gets stuck on its way, so that the second is taken only when the client reads on.
+        for half in 0..2 {
+            last = big(2 * n + half);
+            world.put(&[("/a", &last)]);
+            brisk.until("the value", |client| client.map.get("/a").is_some_and(|v| v == last.as_bytes())).await;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        slow.until("the value", |client| client.map.get("/a").is_some_and(|v| v == last.as_bytes())).await;
+    }
+    assert!(!last.is_empty());
+    world.put(&[("/a", "1")]);
+    brisk.until("one", |client| client.map["/a"] == b"1").await;
+    world.put(&[("/a", "2")]);
+    let heard = brisk.until("two", |client| client.map["/a"] == b"2");
+    timeout(Duration::from_millis(5), heard).await.expect("rounds follow each other as with two brisk clients");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_snapshot_that_was_given_up_is_still_read_to_its_end() {
     let mut world = World::new(Config { snapshot_max_age: Duration::from_millis(10), ..config() });
     let values: Vec<(String, String)> = (0..3000).map(|n| (format!("/k/{n:04}"), big(n))).collect();

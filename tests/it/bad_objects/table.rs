@@ -658,9 +658,9 @@ fn bgp_and_configuration() {
         "FelixConfiguration",
         "projectcalico.org",
         vec![
-            ("/spec/vxlanPort", json!("4789"), Gone("spec.vxlanPort")),
+            ("/spec/vxlanPort", json!("4789"), Stays("spec.vxlanPort")),
             ("/spec/debugPort", json!(70_000), Gone("spec.debugPort")),
-            ("/spec/iptablesRefreshInterval", json!("soon"), Gone("spec.iptablesRefreshInterval")),
+            ("/spec/iptablesRefreshInterval", json!("soon"), Stays("spec.iptablesRefreshInterval")),
             ("/spec/failsafeInboundHostPorts/0/protocol", json!("tcp"), Gone("failsafeInboundHostPorts[0]")),
             ("/spec/routeTableRanges/0/min", json!(-1), Gone("routeTableRanges[0]")),
             ("/spec/kubeNodePortRanges", json!(["web"]), Gone("spec.kubeNodePortRanges[0]")),

@@ -60,7 +60,7 @@ async fn retry_after_is_waited_for_and_nothing_is_lost() -> anyhow::Result<()> {
     agents.heard_no_status()?;
     ensure!(server.collections_read(USER) == reads, "a refused watch costs no list");
     for kind in watched_kinds() {
-        waited(&proxy, &format!("/{}?", kind.plural))?;
+        waited(&proxy, &format!("{}?", GROUP.collection(&kind, "")))?;
     }
     Ok(())
 }

@@ -8,15 +8,15 @@ use bulrush::model::SyncStatus;
 use bulrush::syncer::SyncerType;
 use bulrush::syncer::kinds as k;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::agents::{Agents, PATIENCE};
 use super::expected::expected;
 use super::population::{self, SMALL};
-use super::{logged, role, start_daemon};
-use crate::apiserver::crds::{CrdGroup, is_calico, watched_kinds};
-use crate::apiserver::{ApiServer, variant};
+use super::{eventually, logged, role, start_daemon};
+use crate::apiserver::crds::{self, CrdGroup, definition_path, is_calico, watched_kinds};
+use crate::apiserver::{ApiServer, VARIANTS, variant};
 
 const GROUP: CrdGroup = CrdGroup::V1;
 /// Reduced roles that are tried at once.
@@ -82,7 +82,37 @@ async fn each_line_of_the_role_that_is_missing_breaks_one_kind() -> anyhow::Resu
         }
     });
     tried.buffer_unordered(AT_ONCE).try_for_each(|()| async { Ok(()) }).await?;
+    a_daemon_that_may_only_read(&server).await?;
     a_daemon_without_some_lines(&server).await
+}
+
+/// A daemon that may neither write nor watch definitions: it serves all the same, says what it may not, and finds a kind that
+/// is defined late by looking for it.
+async fn a_daemon_that_may_only_read(server: &ApiServer) -> anyhow::Result<()> {
+    let rest = server.rest();
+    let user = variant(VARIANTS - 2);
+    let mut rules = role::rules()?;
+    rules.retain(|rule| {
+        rule["verbs"] == json!(["list", "watch"]) && rule["apiGroups"] != json!(["apiextensions.k8s.io"])
+    });
+    role::grant(&rest, &user, &rules).await?;
+    rest.delete(&definition_path(&k::BGP_FILTER, GROUP)).await?;
+    let path = definition_path(&k::BGP_FILTER, GROUP);
+    eventually("the definition is gone", async || rest.get(&path).await.is_err().then_some(())).await?;
+
+    let folder = TempDir::new()?;
+    let daemon = start_daemon(&folder, server.kubeconfig(&user), &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until_in_sync().await?;
+    agents.until_equal(&rest, GROUP).await?;
+    logged(&daemon, &["WARN", "clusterinformations", r#"verbs: ["get"]"#]).await?;
+    logged(&daemon, &[r#"resources: ["customresourcedefinitions"]"#]).await?;
+    ensure!(rest.list(&GROUP.collection(&k::CLUSTER_INFORMATION, "")).await?.is_empty(), "nothing was written");
+
+    crds::install(&rest, &k::BGP_FILTER, GROUP).await?;
+    let filter = population::custom(&k::BGP_FILTER, GROUP, 0, SMALL).unwrap_or_default();
+    rest.create(&GROUP.collection(&k::BGP_FILTER, ""), &filter).await?;
+    agents.until_equal(&rest, GROUP).await.map(drop)
 }
 
 /// Fails unless a text says which verb on which resource, and the line for the role.
@@ -96,7 +126,7 @@ fn says_what_is_missing(kind: &Kind, text: &str) -> anyhow::Result<()> {
 /// A whole daemon that lacks two kinds: the others go on, the log says what to do, and doing it helps.
 async fn a_daemon_without_some_lines(server: &ApiServer) -> anyhow::Result<()> {
     let rest = server.rest();
-    let user = variant(crate::apiserver::VARIANTS - 1);
+    let user = variant(VARIANTS - 1);
     let missing = [k::POD, k::BGP_FILTER];
     role::grant(&rest, &user, &rules_without(&missing.each_ref())?).await?;
 

@@ -96,7 +96,8 @@ pub(super) fn pod_status(address: usize) -> Value {
     json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
 }
 
-fn stored_pod(i: usize, size: Size) -> Value {
+/// A pod as the server stores it once it runs.
+pub(super) fn stored_pod(i: usize, size: Size) -> Value {
     let mut pod = pod(&namespace(i % size.namespaces), &format!("pod-{i}"), i % size.nodes);
     pod["status"] = pod_status(i)["status"].clone();
     pod["metadata"]["managedFields"] = json!([{

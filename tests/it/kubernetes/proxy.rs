@@ -171,11 +171,15 @@ fn refused(what: &str, shared: &Shared) -> Option<Answer> {
 async fn forward(request: Request<Incoming>, server: &kube::Client, shared: &Arc<Shared>) -> Result<Answer, Error> {
     let mut cuts = shared.cuts.subscribe();
     let (mut parts, body) = request.into_parts();
-    HOP.iter().for_each(|name| drop(parts.headers.remove(name)));
+    for name in HOP {
+        parts.headers.remove(name);
+    }
     let body = body.collect().await?.to_bytes();
     let answer = server.send(Request::from_parts(parts, Body::from(body.to_vec()))).await?;
     let (mut parts, body) = answer.into_parts();
-    HOP.iter().for_each(|name| drop(parts.headers.remove(name)));
+    for name in HOP {
+        parts.headers.remove(name);
+    }
     let cut = async move {
         // The sender lives as long as the proxy.
         let _ = cuts.changed().await;
