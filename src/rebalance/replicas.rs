@@ -391,7 +391,7 @@ mod tests {
                 }
             }
             let pods: BTreeSet<u8> = followed.known().into_iter().flatten()
-                .filter_map(|replica| replica.addresses[0].to_string().bytes().nth(7)).collect();
+                .filter_map(|replica| replica.addresses[0].to_string().as_bytes().get(7).copied()).collect();
             prop_assert_eq!(count(&followed), Some(pods.len()));
             prop_assert_eq!(followed.known(), listed(now.into_values().collect()).known());
         }
