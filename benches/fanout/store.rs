@@ -14,7 +14,7 @@ use crate::relay::Relay;
 /// A filled datastore.
 pub(crate) enum Store {
     /// Calico's keys in etcd. Ours if there is a process.
-    Etcd { url: String, client: Client, size: data::Size, _process: Option<Etcd> },
+    Etcd { url: String, client: Box<Client>, size: data::Size, _process: Option<Etcd> },
     /// Pods and the rest in an API server of ours.
     Kubernetes(Box<Cluster>),
 }
@@ -22,18 +22,17 @@ pub(crate) enum Store {
 impl Store {
     /// Fills the etcd at `url`, or one of our own.
     pub(crate) async fn etcd(url: Option<&str>, endpoints: usize) -> anyhow::Result<Self> {
-        let (url, process) = match url {
-            Some(url) => (url.to_owned(), None),
-            None => {
-                let etcd = Etcd::start().await;
-                (etcd.url(), Some(etcd))
-            }
+        let (url, process) = if let Some(url) = url {
+            (url.to_owned(), None)
+        } else {
+            let etcd = Etcd::start().await;
+            (etcd.url(), Some(etcd))
         };
         let mut client =
             Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;
         let size = data::Size::of(endpoints);
         data::fill(&mut client, size).await?;
-        Ok(Self::Etcd { url, client, size, _process: process })
+        Ok(Self::Etcd { url, client: Box::new(client), size, _process: process })
     }
 
     /// Starts and fills an API server.
