@@ -12,7 +12,7 @@ ARG RUST_VERSION=1.95.0
 
 FROM rust:${RUST_VERSION}-bookworm AS build
 RUN apt-get update \
-    && apt-get install --yes --no-install-recommends ca-certificates musl-tools protobuf-compiler \
+    && apt-get install --yes --no-install-recommends ca-certificates musl-tools \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY rust-toolchain.toml ./

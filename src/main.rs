@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, config, dump, status, terminal_width, watch};
+use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, status, terminal_width, watch};
 use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
 use bulrush::logging::{FLUSH_TIMEOUT, Logging};
@@ -26,7 +26,7 @@ use tokio_util::sync::CancellationToken;
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments(std::env::args_os())) {
         Ok(cli) => cli,
         Err(error) => {
             // Asking for help is no mistake.
@@ -56,12 +56,17 @@ fn run_command(command: Command) -> anyhow::Result<u8> {
             0
         }
         Command::Config(args) => config::run(&args, std::env::vars_os(), &mut out)?,
-        Command::Status(args) => {
+        Command::Status(mut args) => {
+            args.environment = std::env::vars_os().collect();
             client_runtime()?.block_on(status::run(&args, &mut out))?;
             0
         }
-        Command::Dump(args) => client_runtime()?.block_on(dump::run(&args, terminal_width(), &mut out, &mut err))?,
-        Command::Watch(args) => {
+        Command::Dump(mut args) => {
+            args.connect.environment = std::env::vars_os().collect();
+            client_runtime()?.block_on(dump::run(&args, terminal_width(), &mut out, &mut err))?
+        }
+        Command::Watch(mut args) => {
+            args.connect.environment = std::env::vars_os().collect();
             let watching = async {
                 let cancel = CancellationToken::new();
                 let interrupted = cancel.clone();
@@ -116,7 +121,12 @@ fn run_daemon(config_file: &Path) -> u8 {
     if let Some(threads) = config.worker_threads {
         runtime.worker_threads(threads);
     }
-    let early = Early { registry, log: logging.handle(), context: Context::from_environment(std::env::vars_os()) };
+    let early = Early {
+        registry,
+        log: logging.handle(),
+        context: Context::from_environment(std::env::vars_os()),
+        own_addresses: daemon::own_addresses(std::env::vars_os()),
+    };
     let outcome = match runtime.build() {
         Ok(runtime) => {
             let outcome = runtime.block_on(daemon::run(config, early));

@@ -210,7 +210,11 @@ pub fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_TEXT {
         return text.into();
     }
-    format!("{}… ({} bytes)", &text[..text.floor_char_boundary(MAX_TEXT)], text.len()).into()
+    let mut end = MAX_TEXT;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}… ({} bytes)", &text[..end], text.len()).into()
 }
 
 /// A name that stays the same for the same name, and different for different ones, however long they are.

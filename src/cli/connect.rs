@@ -1,10 +1,18 @@
 //! How `watch` and `dump` get to a server: their common arguments, and the client that they make of them.
+//!
+//! A server that is named counts most, then a Kubernetes service, then whatever runs here ([`Local`]).
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::local::Local;
+use crate::config::load_kubernetes;
+use crate::config::table::DEFAULT_FILE;
+use crate::rebalance::Service;
+use crate::syncclient::discovery::Discovery;
 use crate::syncclient::{Client, ClientBuilder, Protocol};
 use crate::syncer::SyncerType;
 use crate::syncproto::native::Compression;
@@ -13,9 +21,29 @@ use crate::tls::{ClientTls, ClientTlsConfig, PeerIdentity, Policy};
 /// Arguments of every command that is a client.
 #[derive(Args, Clone, Debug)]
 pub struct ConnectArgs {
-    /// Server to connect to, host:port; may be given several times, they are tried in turn
-    #[arg(short, long, default_value = "localhost:5473", value_name = "HOST:PORT")]
+    /// Server to connect to, host:port; may be given several times, they are tried in turn [default: the one that the
+    /// configuration of this place describes, or localhost:5473]
+    #[arg(short, long, value_name = "HOST:PORT")]
     pub server: Vec<String>,
+    /// Find servers by their Kubernetes service, unless --server is given; asks the API server that KUBECONFIG or the pod's
+    /// service account leads to
+    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced)]
+    pub service: Option<(String, String)>,
+    /// Name of the service's port
+    #[arg(long, default_value = "calico-typha", value_name = "NAME")]
+    pub service_port: String,
+    /// The Kubernetes node that this runs on: servers there are tried first
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// The zone that this runs in: its servers are tried before those of other zones
+    #[arg(long, value_name = "NAME")]
+    pub zone: Option<String>,
+    /// The daemon's configuration file, which says where it listens when no --server is given; a missing one counts as empty
+    #[arg(long, default_value = DEFAULT_FILE, value_name = "PATH")]
+    pub config_file: PathBuf,
+    /// The environment, for the daemon's options and the way to the API server.
+    #[arg(skip)]
+    pub environment: Vec<(OsString, OsString)>,
     /// Syncer to follow: felix, bgp, tunnel-ip-allocation, node-status
     #[arg(long, default_value = "felix", value_parser = syncer)]
     pub syncer: SyncerType,
@@ -96,6 +124,15 @@ fn syncer(name: &str) -> Result<SyncerType, String> {
     })
 }
 
+fn namespaced(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("NAMESPACE/NAME is expected, for example kube-system/calico-typha".to_owned()),
+    }
+}
+
 /// Whole or broken seconds.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
@@ -123,15 +160,42 @@ impl ConnectArgs {
             ProtocolArg::Calico => Protocol::Calico { compression: true },
             ProtocolArg::CalicoPlain => Protocol::Calico { compression: false },
         };
-        let builder = Client::builder(self.server.iter().cloned())
-            .agent("bulrush-cli")
-            .syncer(self.syncer)
-            .prefixes(self.prefix.iter().cloned())
-            .protocol(protocol);
-        Ok(match self.tls()? {
+        let tls = self.tls()?;
+        let builder = match (&self.server[..], &self.service) {
+            ([], Some(service)) => Client::builder([""; 0]).discovery(self.discovery(service)?),
+            ([], None) => {
+                let local = Local::read(&self.config_file, self.environment.iter().cloned());
+                if local.tls && tls.is_none() {
+                    return Err(format!(
+                        "the server here ({}) wants TLS: give --ca-file, --cert-file, --key-file and --server-cn or \
+                         --server-uri-san, with a certificate that it takes from agents",
+                        local.sync
+                    ));
+                }
+                Client::builder([local.sync])
+            }
+            (servers, _) => Client::builder(servers.iter().cloned()),
+        };
+        let builder =
+            builder.agent("bulrush-cli").syncer(self.syncer).prefixes(self.prefix.iter().cloned()).protocol(protocol);
+        Ok(match tls {
             Some(tls) => builder.tls(tls),
             None => builder,
         })
+    }
+
+    fn discovery(&self, (namespace, name): &(String, String)) -> Result<Discovery, String> {
+        let service =
+            Service { namespace: namespace.clone(), name: name.clone(), port_name: self.service_port.clone() };
+        let kubernetes = load_kubernetes(self.environment.iter().cloned()).map_err(|mistakes| mistakes.to_string())?;
+        let mut discovery = Discovery::connect(kubernetes, service).map_err(|error| error.to_string())?;
+        if let Some(node) = &self.node {
+            discovery = discovery.node(node);
+        }
+        if let Some(zone) = &self.zone {
+            discovery = discovery.zone(zone);
+        }
+        Ok(discovery)
     }
 
     /// TLS, if any of its arguments is given; then all of them are needed.

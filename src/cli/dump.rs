@@ -1,4 +1,7 @@
 //! `bulrush dump`: prints what a server holds, once, as soon as it is in sync.
+//!
+//! A server that is not there yet is waited for; one that was there and went is come back to a few times only: whoever looks
+//! through a port-forward that has died wants to know that, and not wait.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -12,6 +15,9 @@ use super::render::Renderer;
 use super::{EXIT_FAILURE, EXIT_USAGE, ended};
 use crate::model::{Key, SyncStatus, Update};
 use crate::syncclient::{Client, SyncEvent};
+
+/// Tries to come back to servers after a connection was lost; with their pauses some two seconds.
+const TRIES_AFTER_LOSS: u32 = 5;
 
 /// Arguments of `bulrush dump`.
 #[derive(Args, Clone, Debug)]
@@ -44,18 +50,38 @@ pub async fn run(args: &DumpArgs, width: Option<usize>, out: &mut impl Write, er
             let printed = content.values().try_for_each(|update| renderer.entry(update, &mut out));
             ended(printed.and_then(|()| out.flush()))
         }
-        Err(progress) => {
+        Err(Unfinished::TimeOut(progress)) => {
             let seconds = args.timeout.as_secs_f64();
             writeln!(err, "dump: not in sync after {seconds} s: {progress}")?;
+            Ok(EXIT_FAILURE)
+        }
+        Err(Unfinished::Lost(how)) => {
+            writeln!(err, "dump: {how}")?;
             Ok(EXIT_FAILURE)
         }
     }
 }
 
+/// Why there is nothing to print.
+enum Unfinished {
+    /// How far it came in the time.
+    TimeOut(String),
+    /// How a connection was lost for good.
+    Lost(String),
+}
+
+/// A connection that was lost, and what became of the tries to come back.
+struct Loss {
+    how: String,
+    tries: u32,
+}
+
 /// All keys once in sync, or how far it came.
-async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, Update>, String> {
+async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, Update>, Unfinished> {
     let mut content = BTreeMap::new();
     let mut progress = "no server has answered yet".to_owned();
+    let mut connected = false;
+    let mut loss: Option<Loss> = None;
     while let Ok(Some(event)) = timeout_at(deadline, client.next()).await {
         match event {
             SyncEvent::Updates(updates) => super::apply(&mut content, updates),
@@ -66,9 +92,25 @@ async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, 
             SyncEvent::Status(status) => {
                 progress = format!("status is {status}");
             }
-            SyncEvent::Connected { address, .. } => progress = format!("connected to {address}"),
+            SyncEvent::Connected { address, .. } => {
+                progress = format!("connected to {address}");
+                (connected, loss) = (true, None);
+            }
             SyncEvent::Disconnected { address, reason, .. } => {
                 progress = format!("no connection to {address}: {reason}");
+                if std::mem::take(&mut connected) {
+                    let how = format!("lost the connection to {address} with {} keys so far: {reason}", content.len());
+                    loss.get_or_insert(Loss { how, tries: 0 });
+                }
+                if let Some(Loss { how, tries }) = &mut loss {
+                    *tries += 1;
+                    if *tries > TRIES_AFTER_LOSS {
+                        return Err(Unfinished::Lost(format!(
+                            "{how}; {TRIES_AFTER_LOSS} tries to come back failed, the last: {progress}; if it is forwarded, \
+                             look at the forwarder (kubectl port-forward) and at the pod behind it"
+                        )));
+                    }
+                }
             }
             SyncEvent::Progress(_) => {}
         }
@@ -76,5 +118,5 @@ async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, 
     if !content.is_empty() {
         progress = format!("{progress}, {} keys so far", content.len());
     }
-    Err(progress)
+    Err(Unfinished::TimeOut(progress))
 }

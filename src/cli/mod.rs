@@ -4,11 +4,13 @@
 pub mod config;
 pub mod connect;
 pub mod dump;
+pub mod local;
 mod render;
 pub mod status;
 pub mod watch;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
@@ -48,6 +50,16 @@ pub enum Command {
     Config(config::ConfigArgs),
     /// Print the state of a running server
     Status(status::StatusArgs),
+}
+
+/// The arguments without Calico's way to choose the program within its image (`component typha`): a manifest whose image alone
+/// was replaced still says it.
+pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut arguments: Vec<OsString> = given.into_iter().collect();
+    if arguments.get(1..3).is_some_and(|words| words[0] == "component" && words[1] == "typha") {
+        arguments.drain(1..3);
+    }
+    arguments
 }
 
 /// The terminal's width, if standard output is one.

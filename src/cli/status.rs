@@ -1,7 +1,9 @@
 //! `bulrush status`: asks a running Bulrush for its state and prints it, the slowest clients first.
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,7 +15,9 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use super::local::Local;
 use crate::config::render::columns;
+use crate::config::table::DEFAULT_FILE;
 use crate::status::{Client, Snapshot, Syncer};
 
 /// Longest status that is read: some hundred bytes for each of as many clients as a server can have.
@@ -25,9 +29,16 @@ const SHOWN_PROBLEMS: usize = 10;
 /// Arguments of `bulrush status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
-    /// Health endpoint or debug port of the server
-    #[arg(short, long, default_value = "localhost:9098")]
-    pub address: String,
+    /// Health endpoint or debug port of the server, host:port [default: what the configuration of this place says, or
+    /// localhost:9098]
+    #[arg(short, long, value_name = "HOST:PORT")]
+    pub address: Option<String>,
+    /// The daemon's configuration file, for the default of --address; a missing one counts as empty
+    #[arg(long, default_value = DEFAULT_FILE, value_name = "PATH")]
+    pub config_file: PathBuf,
+    /// The environment, for the default of the address.
+    #[arg(skip)]
+    pub environment: Vec<(OsString, OsString)>,
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
@@ -54,6 +65,17 @@ pub enum Error {
     /// Nobody answers.
     #[error("ask {address} for its status: {reason}; is HealthEnabled or DebugPort set there?")]
     Away {
+        /// Whom we asked.
+        address: String,
+        /// What happened.
+        reason: String,
+    },
+    /// The answer was cut off.
+    #[error(
+        "ask {address} for its status: the connection was cut before the answer was complete: {reason}; if it is forwarded, \
+         look at the forwarder (kubectl port-forward) and at the pod behind it"
+    )]
+    Cut {
         /// Whom we asked.
         address: String,
         /// What happened.
@@ -90,17 +112,22 @@ pub enum Error {
 /// # Cancel safety
 /// May be dropped at any time.
 pub async fn run(args: &StatusArgs, out: &mut impl Write) -> Result<(), Error> {
-    let away = |reason: String| Error::Away { address: args.address.clone(), reason };
+    let address = match &args.address {
+        Some(address) => address.clone(),
+        None => Local::read(&args.config_file, args.environment.iter().cloned()).status,
+    };
+    let away = |reason: String| Error::Away { address: address.clone(), reason };
     let timeout = Duration::from_secs(args.timeout);
-    let (status, body) = match tokio::time::timeout(timeout, ask(&args.address)).await {
+    let (status, body) = match tokio::time::timeout(timeout, ask(&address)).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return Err(away(error.to_string())),
+        Ok(Err(AskError::NoConnection(error))) => return Err(away(error.to_string())),
+        Ok(Err(AskError::Cut(error))) => return Err(Error::Cut { address, reason: with_causes(&*error) }),
         Err(_) => return Err(away(format!("no answer within {} s", args.timeout))),
     };
     if status != StatusCode::OK {
-        return Err(Error::Refused { address: args.address.clone(), status });
+        return Err(Error::Refused { address, status });
     }
-    let unreadable = |source| Error::Unreadable { address: args.address.clone(), source };
+    let unreadable = |source| Error::Unreadable { address, source };
     match args.output {
         Output::Json => {
             let value: serde_json::Value = serde_json::from_slice(&body).map_err(unreadable)?;
@@ -116,8 +143,25 @@ pub async fn run(args: &StatusArgs, out: &mut impl Write) -> Result<(), Error> {
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-async fn ask(address: &str) -> Result<(StatusCode, Bytes), AnyError> {
-    let stream = TcpStream::connect(address).await?;
+/// Why there is no answer.
+enum AskError {
+    NoConnection(io::Error),
+    /// There was a connection.
+    Cut(AnyError),
+}
+
+/// An error with what caused it, in one line.
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source());
+    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
+}
+
+async fn ask(address: &str) -> Result<(StatusCode, Bytes), AskError> {
+    let stream = TcpStream::connect(address).await.map_err(AskError::NoConnection)?;
+    exchange(stream, address).await.map_err(AskError::Cut)
+}
+
+async fn exchange(stream: TcpStream, address: &str) -> Result<(StatusCode, Bytes), AnyError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get("/status").header(HOST, address).body(Empty::<Bytes>::new())?;
     let exchange = async {
@@ -336,8 +380,40 @@ mod tests {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         drop(listener);
-        let args = StatusArgs { address, output: Output::Table, limit: 0, timeout: 5 };
-        let error = run(&args, &mut Vec::new()).await.unwrap_err().to_string();
+        let error = run(&args(Some(address)), &mut Vec::new()).await.unwrap_err().to_string();
         assert!(error.contains("refused") && error.ends_with("is HealthEnabled or DebugPort set there?"), "{error}");
+    }
+
+    fn args(address: Option<String>) -> StatusArgs {
+        let (config_file, environment) = (PathBuf::from("no-such-file.cfg"), Vec::new());
+        StatusArgs { address, config_file, environment, output: Output::Table, limit: 0, timeout: 5 }
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_is_cut_off_points_at_the_forwarder() {
+        for begun in ["", "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n{\"version\""] {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let cut = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _asked = tokio::io::AsyncReadExt::read(&mut stream, &mut [0; 1024]).await.unwrap();
+                tokio::io::AsyncWriteExt::write_all(&mut stream, begun.as_bytes()).await.unwrap();
+            };
+            let (mut out, args) = (Vec::new(), args(Some(address)));
+            let ((), answer) = tokio::join!(cut, run(&args, &mut out));
+            let error = answer.unwrap_err().to_string();
+            assert!(error.contains("cut before the answer was complete") && error.contains("port-forward"), "{error}");
+            assert!(out.is_empty());
+        }
+    }
+
+    #[tokio::test]
+    async fn without_an_address_the_daemons_options_say_whom_to_ask() {
+        let mut args = args(None);
+        args.environment = [("TYPHA_HEALTHENABLED", "true"), ("TYPHA_HEALTHPORT", "1")]
+            .map(|(name, value)| (name.into(), value.into()))
+            .to_vec();
+        let error = run(&args, &mut Vec::new()).await.unwrap_err().to_string();
+        assert!(error.starts_with("ask localhost:1 for its status"), "{error}");
     }
 }

@@ -72,6 +72,16 @@ async fn listen() -> (TcpListener, String) {
 }
 
 #[test]
+fn the_words_of_calicos_image_mean_the_daemon() {
+    let words = |given: &[&str]| arguments(given.iter().map(std::ffi::OsString::from));
+    assert_eq!(words(&["bulrush", "component", "typha", "-c", "x"]), ["bulrush", "-c", "x"]);
+    assert_eq!(words(&["bulrush", "component", "typha"]), ["bulrush"]);
+    for kept in [&["bulrush", "component"][..], &["bulrush", "component", "felix"], &["bulrush", "status"], &[]] {
+        assert_eq!(words(kept), kept);
+    }
+}
+
+#[test]
 fn the_arguments_are_consistent() {
     Cli::command().debug_assert();
 }

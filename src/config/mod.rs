@@ -135,6 +135,19 @@ pub fn load(file: &Path, environment: impl IntoIterator<Item = (OsString, OsStri
     interpret_all(environment, |mistakes, notices| sources::file(file, mistakes, notices))
 }
 
+/// Reads where the Kubernetes API is from an environment, as the daemon does: for programs that only want to ask it.
+///
+/// # Errors
+/// All that is wrong with those variables.
+pub fn load_kubernetes(
+    environment: impl IntoIterator<Item = (OsString, OsString)>,
+) -> Result<KubernetesConfig, Mistakes> {
+    let variables: Vec<(OsString, OsString)> = environment.into_iter().collect();
+    let (mut mistakes, mut notices) = (Vec::new(), Vec::new());
+    let config = kubernetes::from_environment(&variables, &mut mistakes, &mut notices);
+    if mistakes.is_empty() { Ok(config) } else { Err(Mistakes(mistakes)) }
+}
+
 /// Makes the configuration of an environment and what `in_file` reads.
 fn interpret_all(
     environment: impl IntoIterator<Item = (OsString, OsString)>,

@@ -9,11 +9,14 @@
 //!     └──a long-lived task ends or panics──────────────────────────► end, status 1
 //! ```
 
+mod sharing;
 mod signals;
 mod source;
 mod status;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -24,6 +27,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::sharing::Sharing;
 use self::signals::{Request, Signals};
 use self::source::Source;
 use crate::config::Config;
@@ -68,6 +72,16 @@ pub struct Early {
     pub log: LogHandle,
     /// Surroundings that influence conversion: `USE_POD_CIDR`, `FELIX_INTERFACEPREFIX`.
     pub context: Context,
+    /// Addresses of this pod, where the environment tells them: `POD_IP`, `POD_IPS`.
+    pub own_addresses: Vec<IpAddr>,
+}
+
+/// The addresses that the variables `POD_IP` and `POD_IPS` name (the downward API's `status.podIP` and `status.podIPs`).
+#[must_use]
+pub fn own_addresses(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Vec<IpAddr> {
+    let named = environment.into_iter().filter(|(name, _)| name == "POD_IP" || name == "POD_IPS");
+    let texts: Vec<String> = named.map(|(_, value)| value.to_string_lossy().into_owned()).collect();
+    texts.iter().flat_map(|text| text.split(',')).filter_map(|ip| ip.trim().parse().ok()).collect()
 }
 
 /// Runs until told to end.
@@ -98,6 +112,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     };
     let built: Vec<SyncerPipeline> = specs.into_iter().map(build).collect();
     let views: Vec<_> = built.iter().map(SyncerPipeline::view).collect();
+    let sharing = Sharing::subscribe(&config, &mut hub);
     let kinds = hub.statuses();
 
     // The server listens before there is anything to serve: agents wait connected, and are told the status.
@@ -113,6 +128,11 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let listening = bound.local_addr().context("read the sync server's address")?;
     info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
 
+    let nodes = views.iter().find_map(|view| view.nodes.clone());
+    if let Some((sharing, nodes)) = sharing.zip(nodes) {
+        let own = early.own_addresses.iter().map(|ip| SocketAddr::new(*ip, listening.port())).collect();
+        sharing.start(&tasks, &stop, nodes, views.len(), server.clone(), own);
+    }
     for pipeline in built {
         pipeline.start(&tasks, &health, &stop);
     }

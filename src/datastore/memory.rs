@@ -49,6 +49,8 @@ struct KindState {
     ended_by: WatchFault,
     refusals: usize,
     absent: bool,
+    /// Whether the absence is vouched for.
+    gone: bool,
     forbidden: bool,
     /// Permits for pages, where a test holds pages back.
     page_gate: Option<Arc<Semaphore>>,
@@ -180,7 +182,12 @@ impl MemoryStore {
 
     /// Whether the kind is unknown to the datastore. Open watches notice.
     pub fn set_absent(&self, kind: &Kind, absent: bool) {
-        self.with(kind, |kind_state, _| kind_state.absent = absent);
+        self.with(kind, |kind_state, _| (kind_state.absent, kind_state.gone) = (absent, false));
+    }
+
+    /// Makes a kind unknown to the datastore, which vouches that its objects are gone.
+    pub fn set_gone(&self, kind: &Kind) {
+        self.with(kind, |kind_state, _| (kind_state.absent, kind_state.gone) = (true, true));
     }
 
     /// Whether listing and watching the kind is forbidden. Open watches notice.
@@ -276,7 +283,7 @@ impl MemoryStore {
             kind_state.refusals -= 1;
             Some(Error::Retry { doing, reason: "the test wants it so".to_owned() })
         } else if kind_state.absent {
-            Some(Error::KindAbsent { kind: kind.to_string(), gone: false })
+            Some(Error::KindAbsent { kind: kind.to_string(), gone: kind_state.gone })
         } else if kind_state.forbidden {
             Some(Error::Forbidden { doing, reason: "the test wants it so".to_owned() })
         } else {

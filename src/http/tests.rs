@@ -146,8 +146,14 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
     let health = fixture.server.health_address().await.unwrap();
     let debug = fixture.server.debug_address().await.unwrap();
     for address in [health, debug] {
-        let mut args =
-            status::StatusArgs { address: address.to_string(), output: status::Output::Table, limit: 0, timeout: 10 };
+        let mut args = status::StatusArgs {
+            address: Some(address.to_string()),
+            config_file: "no-such-file.cfg".into(),
+            environment: Vec::new(),
+            output: status::Output::Table,
+            limit: 0,
+            timeout: 10,
+        };
         let mut out = Vec::new();
         status::run(&args, &mut out).await.unwrap();
         assert!(String::from_utf8(out).unwrap().starts_with("bulrush 1.2.3,"));
@@ -159,7 +165,14 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
     }
     let fixture = serve(Endpoints { status: false, ..everything() });
     let address = fixture.server.health_address().await.unwrap().to_string();
-    let args = status::StatusArgs { address, output: status::Output::Table, limit: 0, timeout: 10 };
+    let args = status::StatusArgs {
+        address: Some(address),
+        config_file: "no-such-file.cfg".into(),
+        environment: Vec::new(),
+        output: status::Output::Table,
+        limit: 0,
+        timeout: 10,
+    };
     let error = status::run(&args, &mut Vec::new()).await.unwrap_err().to_string();
     assert!(error.contains("it answers 404"), "{error}");
 }

@@ -73,10 +73,7 @@ pub fn parse_with<T, E>(body: &[u8], mut read: impl FnMut(&[u8]) -> Result<T, E>
 /// The same text, with bytes that are not UTF-8 replaced as Go replaces them: JSON is not even cut into its parts otherwise.
 #[must_use]
 pub fn utf8(text: &Bytes) -> Bytes {
-    match String::from_utf8_lossy(text) {
-        Cow::Borrowed(_) => text.clone(),
-        Cow::Owned(_) => mend(text).into_owned().into(),
-    }
+    if std::str::from_utf8(text).is_ok() { text.clone() } else { mend(text).into_owned().into() }
 }
 
 /// For `#[serde(default, deserialize_with)]`: `null` leaves a field at its zero value.

@@ -8,7 +8,9 @@
 use std::fmt::{self, Write as _};
 
 use serde::Deserialize;
-use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, Unexpected, Visitor};
+use serde::de::{
+    self, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 
 /// Longest path that an error prints, in bytes: names come from outside and may be absurd.
 const MAX_PATH: usize = 256;
@@ -30,14 +32,87 @@ pub struct ReadError {
 pub fn from_slice<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ReadError> {
     let mut reader = serde_json::Deserializer::from_slice(json);
     let value = T::deserialize(Strict(&mut reader)).and_then(|value| reader.end().map(|()| value));
-    value.map_err(|error| {
-        let text = error.to_string();
-        let place = format!(" at line {} column {}", error.line(), error.column());
-        ReadError {
-            path: path_at(json, offset(json, error.line(), error.column())),
-            reason: text.strip_suffix(&place).unwrap_or(&text).to_owned(),
+    value.map_err(|error| ReadError::new(json, &error))
+}
+
+/// Reads one field of an object and nothing after it. `Ok(None)`: the object has no such field. The text must be known to
+/// be JSON, since its end is not looked at.
+///
+/// # Errors
+/// When the text is no object, or the field does not fit the type.
+pub fn field<'de, T: Deserialize<'de>>(json: &'de [u8], name: &str) -> Result<Option<T>, ReadError> {
+    let mut reader = serde_json::Deserializer::from_slice(json);
+    let mut found = None;
+    match reader.deserialize_map(Seek { name, found: &mut found }) {
+        // The reader does not like to be left in the middle.
+        Err(error) if found.is_none() => Err(ReadError::new(json, &error)),
+        _ => Ok(found),
+    }
+}
+
+/// A visitor that looks for a field.
+struct Seek<'n, 'f, T> {
+    name: &'n str,
+    found: &'f mut Option<T>,
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Seek<'_, '_, T> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
+        while let Some(is_wanted) = entries.next_key_seed(Name(self.name))? {
+            if is_wanted {
+                *self.found = Some(Strict(entries).next_value()?);
+                break;
+            }
+            entries.next_value::<IgnoredAny>()?;
         }
-    })
+        Ok(())
+    }
+}
+
+/// Whether a key is this name, without copying it.
+struct Name<'n>(&'n str);
+
+impl<'de> DeserializeSeed<'de> for Name<'_> {
+    type Value = bool;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<bool, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Name<'_> {
+    type Value = bool;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field's name")
+    }
+
+    fn visit_str<E: de::Error>(self, name: &str) -> Result<bool, E> {
+        Ok(name == self.0)
+    }
+}
+
+impl ReadError {
+    fn new(json: &[u8], error: &serde_json::Error) -> Self {
+        Self {
+            path: path_at(json, offset(json, error.line(), error.column())),
+            reason: without_place(error.to_string()),
+        }
+    }
+}
+
+/// What an error of the JSON reader says, without line and column: objects are one long line, and a path says more.
+pub(super) fn without_place(mut text: String) -> String {
+    if let Some(place) = text.rfind(" at line ") {
+        text.truncate(place);
+    }
+    text
 }
 
 /// How many bytes come before this place.
@@ -94,7 +169,9 @@ fn path_at(json: &[u8], end: usize) -> String {
             Step::Item(index) => write!(path, "[{index}]"),
         };
         if path.len() > MAX_PATH {
-            path.truncate(path.floor_char_boundary(MAX_PATH));
+            while path.len() > MAX_PATH {
+                path.pop();
+            }
             path.push('…');
             break;
         }
@@ -332,6 +409,21 @@ mod tests {
         ] {
             assert_eq!(refused(json), expected, "{json}");
         }
+    }
+
+    #[test]
+    fn one_field_is_read_and_nothing_after_it() {
+        let read =
+            |json: &'static str| field::<Option<Inner>>(json.as_bytes(), "inner").map_err(|error| error.to_string());
+        let inner = |port| Some(Some(Inner { port, names: Vec::new() }));
+        assert_eq!(read(r#"{"other":{"inner":7},"inner":{"port":1},"many":"#), Ok(inner(1)));
+        assert_eq!(read(r#"{"i\u006ener":{"port":2}}"#), Ok(inner(2)));
+        assert_eq!(read(r#"{"inner":null}"#), Ok(Some(None)));
+        assert_eq!(read("{}"), Ok(None));
+        assert_eq!(read(r#"{"inner":[1]}"#), Err("inner: invalid type: sequence, expected an object".to_owned()));
+        assert_eq!(read(r#"{"inner":{"port":{}}}"#), Err("inner.port: invalid type: map, expected i32".to_owned()));
+        assert_eq!(read("[]"), Err(".: invalid type: sequence, expected an object".to_owned()));
+        assert_eq!(read("7"), Err(".: invalid type: integer `7`, expected an object".to_owned()));
     }
 
     #[test]

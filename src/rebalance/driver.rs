@@ -2,7 +2,8 @@
 //!
 //! Fed by the watch of `EndpointSlice` and by the node counter; steers a server. Changes are let settle for a moment and then
 //! count all at once; besides, everything is looked at again once per interval, as Typha does. A watch that has been failing
-//! for an interval counts as knowing nothing: servers may have gone unseen, and clients must not be closed on their account.
+//! for [`DISTRUST_AFTER`] counts as knowing nothing: servers may have gone unseen, and clients must not be closed on their
+//! account.
 //!
 //! Invariants: at most one evaluation per [`SETTLE`]; the server hears only what is different from what it was told before;
 //! ends only when cancelled.
@@ -26,6 +27,10 @@ use crate::syncserver::{Handle, Peers};
 /// connections should move once. Short enough that a replica that goes is known to the others within a second.
 const SETTLE: Duration = Duration::from_millis(500);
 
+/// How long the watch may fail before what it said last is not believed any more. Longer than the minute between two bookmarks
+/// of an API server: without changes, only they show that a watch that was opened again works.
+const DISTRUST_AFTER: Duration = Duration::from_secs(120);
+
 /// What a rebalancer needs to know beforehand.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -35,7 +40,7 @@ pub struct Settings {
     pub limits: Limits,
     /// How many syncers a node may follow.
     pub syncers: usize,
-    /// How often everything is looked at again, and how long the watch may fail before nothing is known; more than zero.
+    /// How often everything is looked at again; more than zero.
     pub interval: Duration,
     /// Our own addresses as the service lists them, as far as they are known.
     pub own: Vec<SocketAddr>,
@@ -133,7 +138,7 @@ impl<S: Steered> Rebalancer<S> {
 
     fn evaluate(&mut self, now: Instant) {
         self.failing_since = self.watch_fails().then(|| self.failing_since.unwrap_or(now));
-        let trusted = self.failing_since.is_none_or(|since| now - since < self.settings.interval);
+        let trusted = self.failing_since.is_none_or(|since| now - since < DISTRUST_AFTER);
         let replicas = self.replicas.known().filter(|_| trusted);
         let figures = Figures { nodes: *self.nodes.borrow(), replicas: replicas.as_ref().map(Vec::len) };
         let limit = max_connections(figures, self.settings.syncers, self.settings.limits);
@@ -258,7 +263,8 @@ mod tests {
         }
 
         async fn next(&mut self) -> Told {
-            self.told.recv().await.expect("the rebalancer runs").1
+            let told = tokio::time::timeout(Duration::from_secs(1000), self.told.recv()).await;
+            told.expect("it says something").expect("the rebalancer runs").1
         }
 
         /// Nothing is said for three intervals.
@@ -324,8 +330,9 @@ mod tests {
         world.store.end_watches(&ENDPOINT_SLICE, WatchFault::Breaks);
         assert_eq!(world.next().await, Told::Limit(101));
         let took = away.elapsed();
-        assert!(took >= Duration::from_secs(30) && took < Duration::from_secs(61), "{took:?}");
+        assert!(took >= DISTRUST_AFTER && took < DISTRUST_AFTER + Duration::from_secs(61), "{took:?}");
         world.store.refuse(&ENDPOINT_SLICE, 0);
+        world.store.bookmark(&ENDPOINT_SLICE, None, None);
         assert_eq!(world.next().await, Told::Limit(93));
         world.nodes.send_replace(None);
         assert_eq!(world.next().await, Told::Limit(101));
@@ -340,6 +347,8 @@ mod tests {
         for fault in [WatchFault::Breaks, WatchFault::Expires, WatchFault::Ends] {
             world.store.refuse(&ENDPOINT_SLICE, 3);
             world.store.end_watches(&ENDPOINT_SLICE, fault);
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            world.store.bookmark(&ENDPOINT_SLICE, None, None);
             world.silence().await;
         }
     }

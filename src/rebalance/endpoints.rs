@@ -54,7 +54,7 @@ pub(super) enum Identity {
     /// Only the node is known.
     Node(String),
     /// Nothing is known.
-    Address(IpAddr),
+    Address(SocketAddr),
 }
 
 /// Why a slice cannot be read.
@@ -152,7 +152,7 @@ impl RawEndpoint {
             return None;
         }
         let ip: IpAddr = self.addresses?.first()?.parse().ok()?;
-        let ip = ip.to_canonical();
+        let address = SocketAddr::new(ip.to_canonical(), port);
         let given = |text: Option<String>| text.filter(|text| !text.is_empty());
         let node = given(self.node);
         let identity = self
@@ -160,10 +160,10 @@ impl RawEndpoint {
             .and_then(Target::identity)
             .or_else(|| given(self.hostname).map(Identity::Hostname))
             .or_else(|| node.clone().map(Identity::Node))
-            .unwrap_or(Identity::Address(ip));
+            .unwrap_or(Identity::Address(address));
         let for_zones = self.hints.and_then(|hints| hints.for_zones).into_iter().flatten();
         Some(Endpoint {
-            address: SocketAddr::new(ip, port),
+            address,
             identity,
             node,
             zone: given(self.zone),
@@ -212,7 +212,8 @@ mod tests {
 
     #[test]
     fn only_endpoints_that_take_connections_count() {
-        let endpoint = |last: u8, conditions: Value| json!({"addresses": [format!("10.0.0.{last}")], "conditions": conditions});
+        let endpoint =
+            |last: u8, conditions: Value| json!({"addresses": [format!("10.0.0.{last}")], "conditions": conditions});
         let slice = slice(json!([
             endpoint(1, json!({"ready": true})),
             endpoint(2, json!({"ready": false})),
@@ -283,7 +284,7 @@ mod tests {
         assert_eq!(identity(&["/targetRef"]), Identity::Hostname("h".into()));
         assert_eq!(identity(&["/targetRef", "/hostname"]), Identity::Node("n".into()));
         let nothing = identity(&["/targetRef", "/hostname", "/nodeName"]);
-        assert_eq!(nothing, Identity::Address("fd00::1".parse().expect("an address")));
+        assert_eq!(nothing, Identity::Address("[fd00::1]:5473".parse().expect("an address")));
     }
 
     #[test]

@@ -358,8 +358,7 @@ mod tests {
             slice("v4", "IPv4", &["10.0.0.1", "10.0.0.2"]),
             slice("v6", "IPv6", &["fd00::1", "fd00::2", "fd00::3"]),
         ]);
-        let sizes: Vec<usize> =
-            replicas.known().into_iter().flatten().map(|replica| replica.addresses.len()).collect();
+        let sizes: Vec<usize> = replicas.known().into_iter().flatten().map(|replica| replica.addresses.len()).collect();
         assert_eq!(sizes, [2, 2, 1]);
     }
 
@@ -392,7 +391,7 @@ mod tests {
                 }
             }
             let pods: BTreeSet<u8> = followed.known().into_iter().flatten()
-                .filter_map(|replica| replica.addresses[0].to_string().bytes().nth(7)).collect();
+                .filter_map(|replica| replica.addresses[0].to_string().as_bytes().get(7).copied()).collect();
             prop_assert_eq!(count(&followed), Some(pods.len()));
             prop_assert_eq!(followed.known(), listed(now.into_values().collect()).known());
         }

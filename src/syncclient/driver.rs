@@ -6,13 +6,14 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
-use super::rotation::{Attempt, Rotation};
+use super::discovery::Discovered;
+use super::rotation::Rotation;
 use super::session::calico::CalicoSession;
 use super::session::native::NativeSession;
 use super::session::{Incoming, Session};
@@ -28,6 +29,12 @@ const READ_BYTES: usize = 64 << 10;
 
 /// How long a good-mannered close may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a server's last words are looked for when nothing can be written to it any more. They are here already, or never.
+const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// What fails when the server has closed its end.
+const WRITING: &str = "write to server";
 
 /// What a server that closes before its hello means by it, most likely.
 const CLOSED_EARLY: &str =
@@ -60,6 +67,10 @@ pub(super) struct Driver<C> {
     cancel: CancellationToken,
     tracker: Tracker,
     rotation: Rotation,
+    /// Where addresses come from that are not given.
+    discovered: Option<Discovered>,
+    /// Whether the last look there was in vain.
+    nobody_found: bool,
     connection: u64,
 }
 
@@ -84,6 +95,9 @@ impl<C: Connector> Driver<C> {
         cancel: CancellationToken,
     ) -> Self {
         let seed = builder.seed.unwrap_or_else(rand::random);
+        // Addresses that are given count more than those that could be found.
+        let discovery = builder.discovery.filter(|_| builder.addresses.is_empty());
+        let discovered = discovery.map(|discovery| discovery.start(seed, &cancel));
         Self {
             connector,
             identity: builder.identity,
@@ -96,31 +110,38 @@ impl<C: Connector> Driver<C> {
             cancel,
             tracker: Tracker::new(),
             rotation: Rotation::new(builder.addresses, seed),
+            discovered,
+            nobody_found: false,
             connection: 0,
         }
     }
 
     /// Runs until cancelled, until the consumer is gone, or until it gives up.
     pub(super) async fn run(mut self) {
-        let mut attempt = self.rotation.on_start();
+        let mut pause = Duration::ZERO;
         loop {
-            let Attempt { address, pause } = attempt;
             let cancel = self.cancel.clone();
-            tokio::select! {
+            let picked = tokio::select! {
                 () = cancel.cancelled() => return,
-                () = tokio::time::sleep(pause) => {}
-            }
-            let (reason, held) = tokio::select! {
-                () = cancel.cancelled() => return,
-                connected = self.connect(&address) => match connected {
-                    Err(error) => (error, None),
-                    Ok(stream) => self.serve(stream, &address).await,
-                },
+                picked = self.next_address(pause) => picked,
+            };
+            let (address, reason, held) = match picked {
+                Err((nowhere, error)) => (nowhere, error, None),
+                Ok(address) => {
+                    let (reason, held) = tokio::select! {
+                        () = cancel.cancelled() => return,
+                        connected = self.connect(&address) => match connected {
+                            Err(error) => (error, None),
+                            Ok(stream) => self.serve(stream, &address).await,
+                        },
+                    };
+                    (address, reason, held)
+                }
             };
             if reason == Error::Stopped {
                 return;
             }
-            attempt = match (held, &reason) {
+            pause = match (held, &reason) {
                 (Some(held), Error::Goodbye { alternatives, .. }) => self.rotation.on_lost(held, alternatives.clone()),
                 (None, Error::Refused { alternatives, .. }) => {
                     self.rotation.on_lost(Duration::ZERO, alternatives.clone())
@@ -129,7 +150,7 @@ impl<C: Connector> Driver<C> {
                 (None, _) => self.rotation.on_failed(),
             };
             let give_up = self.max_attempts.is_some_and(|max| self.rotation.failures() >= max);
-            let retry_in = (!give_up).then_some(attempt.pause);
+            let retry_in = (!give_up).then_some(pause);
             tracing::debug!(%address, %reason, ?retry_in, "not connected");
             let event = SyncEvent::Disconnected { address, reason, retry_in };
             if self.emit(event, None).await.is_err() || give_up {
@@ -142,6 +163,42 @@ impl<C: Connector> Driver<C> {
                 }
             }
         }
+    }
+
+    /// The address for the next try, after a pause; or why there is none, and where it was looked for. Where none was found
+    /// before, one that is found ends the pause.
+    ///
+    /// # Cancel safety
+    /// A cancelled call has picked nothing.
+    async fn next_address(&mut self, pause: Duration) -> Result<String, (String, Error)> {
+        let pausing = tokio::time::sleep(pause);
+        let Some(discovered) = &mut self.discovered else {
+            pausing.await;
+            let nothing = || ("no address".to_owned(), Error::Connect { reason: "no address is given".to_owned() });
+            return self.rotation.pick().ok_or_else(nothing);
+        };
+        if self.nobody_found {
+            tokio::select! {
+                () = pausing => {}
+                () = discovered.changed() => {}
+            }
+        } else {
+            pausing.await;
+        }
+        let problem = match discovered.addresses().await {
+            Ok(addresses) => {
+                self.rotation.set_addresses(addresses);
+                None
+            }
+            Err(error) => Some(error),
+        };
+        self.nobody_found = problem.is_some();
+        // Where a server said to go counts even when nothing is found now; so does what was found before.
+        let nowhere = || {
+            let error = problem.unwrap_or(Error::Connect { reason: "no address was found".to_owned() });
+            (format!("service {}", discovered.service()), error)
+        };
+        self.rotation.pick().ok_or_else(nowhere)
     }
 
     async fn connect(&self, address: &str) -> Result<C::Stream, Error> {
@@ -165,7 +222,12 @@ impl<C: Connector> Driver<C> {
             }
         };
         let mut connection = Connection { stream, session, address: address.to_owned(), since: None, acknowledged: 0 };
-        let Err(reason) = self.converse(&mut connection).await;
+        let mut input = BytesMut::with_capacity(READ_BYTES);
+        let Err(reason) = self.converse(&mut connection, &mut input).await;
+        let reason = match reason {
+            Error::Io { doing: WRITING, .. } => last_words(&mut connection, &mut input).await.unwrap_or(reason),
+            reason => reason,
+        };
         if reason == Error::Stopped {
             let mut out = BytesMut::new();
             connection.session.goodbye("client stops", &mut out);
@@ -179,8 +241,12 @@ impl<C: Connector> Driver<C> {
         (reason, connection.since.map(|since| since.elapsed()))
     }
 
-    async fn converse(&mut self, connection: &mut Connection<C::Stream>) -> Result<std::convert::Infallible, Error> {
-        let (mut input, mut out) = (BytesMut::with_capacity(READ_BYTES), BytesMut::new());
+    async fn converse(
+        &mut self,
+        connection: &mut Connection<C::Stream>,
+        input: &mut BytesMut,
+    ) -> Result<std::convert::Infallible, Error> {
+        let mut out = BytesMut::new();
         connection.session.start(&mut out);
         self.send(&mut connection.stream, &mut out).await?;
         let cancel = self.cancel.clone();
@@ -198,7 +264,7 @@ impl<C: Connector> Driver<C> {
                     self.send(&mut connection.stream, &mut out).await?;
                     continue;
                 }
-                read = timeout_at(deadline, connection.stream.read_buf(&mut input)) => read,
+                read = timeout_at(deadline, connection.stream.read_buf(input)) => read,
             };
             match read {
                 Err(_) => return Err(Error::Timeout { doing: "read from server", after: self.timeouts.read }),
@@ -209,7 +275,7 @@ impl<C: Connector> Driver<C> {
                 }
                 Ok(Ok(_)) => {}
             }
-            while let Some(incoming) = connection.session.on_input(&mut input, &mut out)? {
+            while let Some(incoming) = connection.session.on_input(input, &mut out)? {
                 self.send(&mut connection.stream, &mut out).await?;
                 self.on_incoming(incoming, connection).await?;
                 // Counted from here: the time that a slow consumer takes is not the server's.
@@ -283,8 +349,8 @@ impl<C: Connector> Driver<C> {
                 out.clear();
                 Ok(())
             }
-            Ok(Err(error)) => Err(Error::Io { doing: "write to server", reason: error.to_string() }),
-            Err(_) => Err(Error::Timeout { doing: "write to server", after: self.timeouts.write }),
+            Ok(Err(error)) => Err(Error::Io { doing: WRITING, reason: error.to_string() }),
+            Err(_) => Err(Error::Timeout { doing: WRITING, after: self.timeouts.write }),
         }
     }
 
@@ -313,4 +379,22 @@ impl<C: Connector> Driver<C> {
             sent = self.events.send(Item { event: Some(event), applied }) => sent.map_err(|_| Error::Stopped),
         }
     }
+}
+
+/// The goodbye of a server that has closed its end, if it said one: what it sent before can still be read when writing fails.
+async fn last_words<S: AsyncRead + Unpin>(connection: &mut Connection<S>, input: &mut BytesMut) -> Option<Error> {
+    let mut unsent = BytesMut::new();
+    let reading = async {
+        loop {
+            while let Some(incoming) = connection.session.on_input(input, &mut unsent).ok()? {
+                if let Incoming::Goodbye(goodbye) = incoming {
+                    return Some(Error::Goodbye { reason: goodbye.reason, alternatives: goodbye.alternatives });
+                }
+            }
+            if connection.stream.read_buf(input).await.ok()? == 0 {
+                return None;
+            }
+        }
+    };
+    timeout(LAST_WORDS, reading).await.ok()?
 }

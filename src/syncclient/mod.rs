@@ -17,13 +17,14 @@
 //! ```
 //!
 //! A [`Client`] is the near end of a bounded channel; a task at the far end owns the connection. [`session`] is a protocol
-//! without a socket, [`tracker`] knows what the consumer holds, [`rotation`] where to go next, [`driver`] ties them to a
+//! without a socket, [`tracker`] knows what the consumer holds, [`rotation`] where to go next, [`discovery`] where servers are, [`driver`] ties them to a
 //! [`connector`]'s stream and to the clock.
 //!
 //! Invariants: those of [`tracker`]; and an event that was not taken yet stops the reading of more, so a slow consumer costs
 //! a bounded amount of memory here and is the server's slow client.
 
 pub mod connector;
+pub mod discovery;
 pub mod driver;
 pub mod rotation;
 pub mod session;
@@ -44,6 +45,7 @@ use crate::syncer::SyncerType;
 use crate::syncproto::native::{Compression, KeyError, MAX_PREFIXES, MAX_TEXT_BYTES};
 use crate::tls::ClientTls;
 use connector::{Connector, TcpConnector};
+use discovery::Discovery;
 use driver::{Applied, Driver, Item};
 
 /// Events that wait for the consumer. A message of a server is one event, so this is some ten thousand updates at most
@@ -152,6 +154,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
+    /// No server to go to.
+    #[error("find servers of service {service}: {reason}")]
+    Discovery {
+        /// Whose servers.
+        service: String,
+        /// Why none is known, and what to check.
+        reason: String,
+    },
     /// No stream to the address.
     #[error("connect: {reason}")]
     Connect {
@@ -211,6 +221,7 @@ pub enum Error {
 #[derive(Clone, Debug)]
 pub struct ClientBuilder {
     addresses: Vec<String>,
+    discovery: Option<Discovery>,
     identity: Identity,
     protocol: Protocol,
     timeouts: Timeouts,
@@ -274,6 +285,13 @@ impl ClientBuilder {
         self
     }
 
+    /// Finds servers by their Kubernetes service, if no addresses are given.
+    #[must_use]
+    pub fn discovery(mut self, discovery: Discovery) -> Self {
+        self.discovery = Some(discovery);
+        self
+    }
+
     /// Gives up after this many failed tries in a row. Default: never.
     #[must_use]
     pub fn max_attempts(mut self, attempts: u32) -> Self {
@@ -303,7 +321,7 @@ impl ClientBuilder {
     /// The settings make no sense. Failures to connect are events.
     pub fn start_with<C: Connector>(self, connector: C) -> Result<Client, Error> {
         let refuse = |reason: String| Err(Error::Settings { reason });
-        if self.addresses.is_empty() {
+        if self.addresses.is_empty() && self.discovery.is_none() {
             return refuse("no server address is given".to_owned());
         }
         if self.identity.prefixes.len() > MAX_PREFIXES {
@@ -358,7 +376,8 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// Settings for a client of the servers at these addresses (`host:port`), which are tried in this order.
+    /// Settings for a client of the servers at these addresses (`host:port`), which are tried in this order. No address at
+    /// all needs a [`ClientBuilder::discovery`].
     pub fn builder<I>(addresses: I) -> ClientBuilder
     where
         I: IntoIterator,
@@ -366,6 +385,7 @@ impl Client {
     {
         ClientBuilder {
             addresses: addresses.into_iter().map(Into::into).collect(),
+            discovery: None,
             identity: Identity {
                 agent: "bulrush-client".to_owned(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -148,8 +148,7 @@ async fn establish<S: Stream>(stream: S, client: &Client, shared: &Shared) -> Re
         }
         Err(reason) => {
             let alternatives = || shared.alternatives(client, &reason);
-            let goodbye =
-                handshake.is_native().then(|| native::encode_goodbye(&reason.to_string(), &alternatives()));
+            let goodbye = handshake.is_native().then(|| native::encode_goodbye(&reason.to_string(), &alternatives()));
             close(&mut link, &reason, goodbye).await;
             Err(reason)
         }

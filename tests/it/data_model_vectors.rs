@@ -1,6 +1,6 @@
 //! The whole road from a datastore to the snapshot cache's door, held against the shared data-model vectors.
 //!
-//! Every case's content goes into a memory datastore; kind watches, watcher caches, the watcher syncer and the validation
+//! Every case's content goes into a [`Store`], here a memory datastore; kind watches, watcher caches, the watcher syncer and the validation
 //! stage make of it what they make in the daemon; what arrives is compared byte for byte, after the lists and after every event.
 //! A case that cannot be read fails. What we do differently on purpose is said in two places,
 //! [`expected_statuses`] and [`lean`].
@@ -12,10 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulrush::datastore::memory::MemoryStore;
-use bulrush::datastore::{Dialect, Event, Kind, Object, ObjectId};
+use bulrush::datastore::{Datastore, Dialect, Event, Kind, Object, ObjectId};
 use bulrush::decoupler;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::{SyncerEvent, UpdateType};
+use bulrush::model::{Revision, SyncerEvent, UpdateType};
 use bulrush::problems::ProblemBook;
 use bulrush::syncer::SyncerType;
 use bulrush::syncer::kind_watch::KindHub;
@@ -34,7 +34,7 @@ use crate::lean;
 const LEFT_OUT: &[(&str, &str)] = &[];
 
 /// Kinds that Kubernetes itself serves: items of their lists carry no `apiVersion` and `kind`.
-const BUILT_IN_GROUPS: &[&str] = &["", "networking.k8s.io", "discovery.k8s.io"];
+pub(crate) const BUILT_IN_GROUPS: &[&str] = &["", "networking.k8s.io", "discovery.k8s.io"];
 
 /// How long a step may take, in paused time: longer than any pause that a fault of the datastore can cause.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -55,21 +55,65 @@ struct Output {
     statuses: Vec<String>,
 }
 
+/// Where the content of a case is while it runs.
+pub(crate) trait Store {
+    /// What the pipeline reads from.
+    fn datastore(&self) -> Arc<dyn Datastore>;
+    /// The kind is not known to the datastore.
+    fn set_absent(&self, kind: &Kind);
+    /// Replaces the content of a kind; earlier positions expire.
+    fn load(&self, kind: &Kind, objects: Vec<Object>, revision: Revision);
+    /// Something happens.
+    fn change(&self, kind: &Kind, event: Event, revision: Revision);
+    /// The position moves without a change.
+    fn bookmark(&self, kind: &Kind, revision: Revision);
+}
+
+impl Store for MemoryStore {
+    fn datastore(&self) -> Arc<dyn Datastore> {
+        Arc::new(self.clone())
+    }
+
+    fn set_absent(&self, kind: &Kind) {
+        self.set_absent(kind, true);
+    }
+
+    fn load(&self, kind: &Kind, objects: Vec<Object>, revision: Revision) {
+        self.load(kind, objects, revision);
+    }
+
+    fn change(&self, kind: &Kind, event: Event, revision: Revision) {
+        self.batch(kind, vec![event], Some(revision));
+    }
+
+    fn bookmark(&self, kind: &Kind, revision: Revision) {
+        self.bookmark(kind, Some(revision), None);
+    }
+}
+
 #[test]
 fn all_data_model_vectors_through_the_pipeline() {
-    run_all(|datastore| if datastore == "etcd" { Flavour::Etcd } else { Flavour::Kubernetes });
+    let flavour = |datastore: &str| if datastore == "etcd" { Flavour::Etcd } else { Flavour::Kubernetes };
+    run_all(|_| true, flavour, |_| MemoryStore::new());
 }
 
 #[test]
 fn all_data_model_vectors_of_kubernetes_through_the_folders_pipeline() {
-    run_all(|_| Flavour::Folder);
+    run_all(|_| true, |_| Flavour::Folder, |_| MemoryStore::new());
 }
 
+/// Runs all cases whose datastore is `wanted`, each with the pipeline of a flavour and a new store.
 #[expect(clippy::print_stdout, reason = "the counts are part of what this test is asked for")]
-fn run_all(flavour: fn(&str) -> Flavour) {
+pub(crate) fn run_all<S: Store>(
+    wanted: fn(&str) -> bool,
+    flavour: fn(&str) -> Flavour,
+    new_store: impl Fn(&Json) -> S,
+) {
     let mut failures = Vec::new();
     let (mut passed, mut left_out) = (0, 0);
-    let cases = cases();
+    let mut cases = cases();
+    cases.retain(|case| wanted(text(case, "datastore")));
+    assert!(!cases.is_empty(), "there are cases");
     for case in &cases {
         let name = text(case, "name");
         if let Some((_, reason)) = LEFT_OUT.iter().find(|(left_out, _)| *left_out == name) {
@@ -77,7 +121,7 @@ fn run_all(flavour: fn(&str) -> Flavour) {
             left_out += 1;
             continue;
         }
-        match run(case, flavour(text(case, "datastore"))) {
+        match run(case, flavour(text(case, "datastore")), || new_store(case)) {
             Ok(()) => passed += 1,
             Err(difference) => failures.push(format!("== {name}: {difference}")),
         }
@@ -117,7 +161,7 @@ fn cases() -> Vec<Json> {
     cases
 }
 
-fn text<'a>(json: &'a Json, field: &str) -> &'a str {
+pub(crate) fn text<'a>(json: &'a Json, field: &str) -> &'a str {
     json[field].as_str().unwrap_or_else(|| panic!("no text {field:?} in {json}"))
 }
 
@@ -146,14 +190,14 @@ fn expected_statuses(statuses: &Json, is_start: bool) -> Vec<String> {
     statuses
 }
 
-fn run(case: &Json, flavour: Flavour) -> Result<(), String> {
+fn run<S: Store>(case: &Json, flavour: Flavour, new_store: impl FnOnce() -> S) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime can be built");
     runtime.block_on(async {
-        let mut world = World::start(case, flavour);
+        let mut world = World::start(case, flavour, new_store());
         let mut differences = String::new();
         let output = world.settle().await;
         compare(case, "list", &case["output"], &expected_statuses(&case["statuses"], true), &output, &mut differences);
@@ -171,22 +215,21 @@ fn run(case: &Json, flavour: Flavour) -> Result<(), String> {
 }
 
 /// A datastore and a pipeline over it.
-struct World<'a> {
+struct World<'a, S> {
     case: &'a Json,
     kinds: Vec<Kind>,
-    store: MemoryStore,
+    store: S,
     etcd_revision: u64,
     received: decoupler::Receiver,
     cancel: CancellationToken,
     tasks: JoinSet<()>,
 }
 
-impl<'a> World<'a> {
-    fn start(case: &'a Json, flavour: Flavour) -> Self {
+impl<'a, S: Store> World<'a, S> {
+    fn start(case: &'a Json, flavour: Flavour, store: S) -> Self {
         let syncer = SyncerType::from_name(text(case, "syncer")).expect("a known syncer");
         let specs = pipelines::calico(flavour, &context(case));
         let spec = specs.into_iter().find(|spec| spec.syncer == syncer).expect("every syncer has a pipeline");
-        let store = MemoryStore::new();
         let metrics = SyncerMetrics::unregistered(syncer);
         let problems = ProblemBook::new();
         let mut kinds = Vec::new();
@@ -195,7 +238,7 @@ impl<'a> World<'a> {
             WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
         };
         let caches = spec.sources.into_iter().map(new_cache).collect();
-        let mut hub = KindHub::new(Arc::new(store.clone()), 1);
+        let mut hub = KindHub::new(store.datastore(), 1);
         let (to_filter, from_syncer) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
         let (to_cache, received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
         let cancel = CancellationToken::new();
@@ -220,7 +263,7 @@ impl<'a> World<'a> {
         for missing in list(&input["missingKinds"]) {
             let (api_version, kind) = split_kind(missing.as_str().expect("kinds are text"));
             if let Some((kind, _)) = self.find_kind(api_version, kind) {
-                self.store.set_absent(&kind, true);
+                self.store.set_absent(&kind);
             }
         }
         let mut content: BTreeMap<Kind, Vec<Object>> = BTreeMap::new();
@@ -305,7 +348,7 @@ impl<'a> World<'a> {
                         Err(reason) => Event::Malformed { id, reason },
                     }
                 };
-                self.store.batch(&kind, vec![change], Some(self.etcd_revision.to_string().into()));
+                self.store.change(&kind, change, self.etcd_revision.to_string().into());
             }
             action @ ("ADDED" | "MODIFIED" | "DELETED") => {
                 let Some((kind, object)) = self.kubernetes_object(&event["object"], false) else { return };
@@ -315,11 +358,11 @@ impl<'a> World<'a> {
                 } else {
                     Event::Put(object)
                 };
-                self.store.batch(&kind, vec![change], Some(revision));
+                self.store.change(&kind, change, revision);
             }
             "BOOKMARK" => {
                 let Some((kind, object)) = self.kubernetes_object(&event["object"], false) else { return };
-                self.store.bookmark(&kind, Some(object.revision), None);
+                self.store.bookmark(&kind, object.revision);
             }
             "EXPIRE" => {
                 let (api_version, name) = split_kind(text(event, "kind"));
@@ -408,6 +451,6 @@ fn a_wrong_vector_is_noticed() {
         "output": [{"key": "/k", "value": "v", "updateType": "new", "revision": "2", "v3ResourceVersion": ""}],
         "statuses": ["wait-for-ready", "resync", "in-sync"], "steps": []
     });
-    let difference = run(&case, Flavour::Etcd).expect_err("the key does not come");
+    let difference = run(&case, Flavour::Etcd, MemoryStore::new).expect_err("the key does not come");
     assert!(difference.contains("/k"), "{difference}");
 }

@@ -18,6 +18,9 @@ mod real_etcd;
 #[path = "../support/apiserver/mod.rs"]
 mod apiserver;
 
+#[path = "../support/scripted_api.rs"]
+mod scripted;
+
 mod etcd;
 mod folder;
 mod simulation;
@@ -26,5 +29,8 @@ mod simulation;
 mod daemon;
 
 mod agents;
+mod bad_objects;
+mod deploy;
 mod kubernetes;
 mod process;
+mod scripted_api;

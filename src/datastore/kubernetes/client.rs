@@ -122,7 +122,11 @@ impl ApiClient {
         let client = self.library();
         let response = match timeout(ANSWER_TIMEOUT, client.send(request)).await {
             Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(Failure::of_client(&error)),
+            Ok(Err(error)) => {
+                // While the server is away, attempts must not use up what it can take when it is back.
+                self.inner.rate.give_back();
+                return Err(Failure::of_client(&error));
+            }
             Err(_) => return Err(Failure::retry(format!("no answer within {ANSWER_TIMEOUT:?}"))),
         };
         let code = response.status();

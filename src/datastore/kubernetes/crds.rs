@@ -3,7 +3,7 @@
 //!
 //! Where that watch is not permitted (Calico's own role does not have it), missing kinds are simply looked for now and then.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -51,17 +51,35 @@ pub(super) struct Crds {
     task: OnceLock<AbortOnDropHandle<()>>,
     /// For which state of a definition a kind was looked for, and how often.
     looked: Mutex<HashMap<Kind, (u64, u32)>>,
+    /// Missing kinds of which it is not certain yet that their objects are gone.
+    unconfirmed: Mutex<HashSet<Kind>>,
 }
 
 impl Crds {
     pub(super) fn new(client: ApiClient) -> Self {
-        Self { client, known: watch::Sender::new(Known::default()), task: OnceLock::new(), looked: Mutex::default() }
+        Self {
+            client,
+            known: watch::Sender::new(Known::default()),
+            task: OnceLock::new(),
+            looked: Mutex::default(),
+            unconfirmed: Mutex::default(),
+        }
     }
 
-    /// Whether the cluster certainly has no definition of any of these names.
-    pub(super) fn confirm_absent(&self, names: &[String]) -> bool {
-        let known = self.known.borrow();
-        known.watching && !names.iter().any(|name| known.names.contains_key(name))
+    /// Whether the cluster certainly has no definition of a missing kind; `names` are those that it can have. If not, the
+    /// kind is looked for again as soon as that is certain.
+    pub(super) fn confirm_absent(&self, kind: &Kind, names: &[String]) -> bool {
+        let is_certain = {
+            let known = self.known.borrow();
+            known.watching && !names.iter().any(|name| known.names.contains_key(name))
+        };
+        let mut unconfirmed = lock(&self.unconfirmed);
+        if is_certain {
+            unconfirmed.remove(kind);
+        } else {
+            unconfirmed.insert(kind.clone());
+        }
+        is_certain
     }
 
     /// Waits until it is worthwhile to look for a kind that was missing; `names` are those its definition can have.
@@ -81,6 +99,7 @@ impl Crds {
             };
             let pause = match definition {
                 Some(change) if watching => self.settle_pause(kind, change),
+                None if watching && lock(&self.unconfirmed).contains(kind) => SETTLE.0,
                 _ if watching => POLL_WATCHED,
                 _ if kind.group == "projectcalico.org" => POLL_CALICO,
                 _ => POLL_OTHERS,

@@ -33,6 +33,12 @@ impl RateLimit {
         sleep_until(at).await;
     }
 
+    /// A request that had its turn never reached the server: another one may go in its place.
+    pub(super) fn give_back(&self) {
+        let mut empty_since = self.empty_since.lock().unwrap_or_else(PoisonError::into_inner);
+        *empty_since = empty_since.and_then(|since| since.checked_sub(self.interval));
+    }
+
     /// When the next request may be sent; takes that place.
     fn reserve(&self, now: Instant) -> Instant {
         let full = self.interval.saturating_mul(self.burst);
@@ -59,6 +65,19 @@ mod tests {
         let later = now + Duration::from_secs(60);
         let waits: Vec<u128> = (0..4).map(|_| (limit.reserve(later) - later).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 200], "it fills up to the burst and no further");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_never_reached_the_server_costs_nothing() {
+        tokio::time::advance(Duration::from_secs(60)).await;
+        let limit = RateLimit::new(5.0, 3);
+        let now = Instant::now();
+        for _ in 0..100 {
+            assert_eq!(limit.reserve(now), now);
+            limit.give_back();
+        }
+        let waits: Vec<u128> = (0..4).map(|_| (limit.reserve(now) - now).as_millis()).collect();
+        assert_eq!(waits, [0, 0, 0, 200]);
     }
 
     #[tokio::test(start_paused = true)]

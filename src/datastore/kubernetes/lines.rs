@@ -1,5 +1,7 @@
 //! Cuts the body of a watch into its lines, one event each, without copying what is whole.
 
+use std::io::BufRead as _;
+
 use bytes::{Bytes, BytesMut};
 
 /// The longest line that is accepted, in bytes. etcd takes values of 1.5 MiB unless told otherwise, and JSON of a protobuf
@@ -23,10 +25,11 @@ impl Lines {
     /// Appends the lines that `chunk` completes, without their ends. Empty lines are left out.
     ///
     /// # Errors
-    /// When a line has grown beyond [`MAX_LINE_BYTES`], once: the rest of it is skipped, and the next one is read again.
+    /// When a line is longer than [`MAX_LINE_BYTES`]: it is skipped, and what comes after it is read again.
     /// Lines before it are appended all the same.
     pub(super) fn push(&mut self, mut chunk: Bytes, lines: &mut Vec<Bytes>) -> Result<(), TooLong> {
-        while let Some(end) = chunk.iter().position(|byte| *byte == b'\n') {
+        let mut result = Ok(());
+        while let Some(end) = line_end(&chunk) {
             let mut line = chunk.split_to(end + 1);
             if std::mem::take(&mut self.skipping) {
                 continue;
@@ -36,21 +39,29 @@ impl Lines {
                 self.rest.extend_from_slice(&line);
                 line = self.rest.split().freeze();
             }
-            if !line.trim_ascii().is_empty() {
+            if line.len() > MAX_LINE_BYTES {
+                result = Err(TooLong);
+            } else if !line.trim_ascii().is_empty() {
                 lines.push(line);
             }
         }
-        if self.skipping {
-            return Ok(());
+        if !self.skipping {
+            self.rest.extend_from_slice(&chunk);
+            if self.rest.len() > MAX_LINE_BYTES {
+                self.skipping = true;
+                self.rest = BytesMut::new();
+                result = Err(TooLong);
+            }
         }
-        self.rest.extend_from_slice(&chunk);
-        if self.rest.len() <= MAX_LINE_BYTES {
-            return Ok(());
-        }
-        self.skipping = true;
-        self.rest = BytesMut::new();
-        Err(TooLong)
+        result
     }
+}
+
+/// Where the first line ends.
+fn line_end(chunk: &[u8]) -> Option<usize> {
+    // The library's own search reads many bytes at once; an iterator would read one after the other.
+    let read = (&mut &*chunk).skip_until(b'\n').expect("bytes in memory are always readable");
+    read.checked_sub(1).filter(|end| chunk[*end] == b'\n')
 }
 
 #[cfg(test)]

@@ -8,15 +8,17 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::stream::{self, Stream};
+use tokio::time::sleep;
 use tracing::{debug, info, warn};
 
 use super::super::{Dialect, Error, Event, Kind, ListPage, Object};
+use super::client::LONGEST_RETRY_AFTER;
 use super::failure::{Failure, Resource};
 use super::lines::MAX_LINE_BYTES;
 use super::object::{Page, object};
 use super::watch::{OpenWatch, Read, Received, read};
 use super::{Shared, lock};
-use crate::model::{AsOf, gojson, no_revision};
+use crate::model::{AsOf, gojson, no_revision, strict};
 
 /// Objects that are handed on together from a stream, and their bytes: enough that handing on costs nothing, little enough
 /// that a slow consumer holds little.
@@ -25,6 +27,8 @@ const MAX_PAGE_BYTES: usize = 1024 * 1024;
 /// How long a stream may be silent before its initial events are complete: as long as the API server tries to bring its
 /// own cache up to date (3 s), with room. A server that ignores the wish for initial events is found out by this.
 const STREAM_PATIENCE: Duration = Duration::from_secs(20);
+/// How often in a row a server may put off one further page before the list begins anew: its revision lives for some minutes.
+const MAX_PAGE_REFUSALS: u32 = 8;
 
 /// The pages of a kind. Ends after the last page or the first error.
 pub(super) fn pages(shared: Arc<Shared>, kind: Kind) -> impl Stream<Item = Result<ListPage, Error>> {
@@ -60,11 +64,21 @@ impl Lister {
                 Step::Start => self.step = self.start().await?,
                 Step::Stream { open, started, deferred } => return self.from_stream(open, started, deferred).await,
                 Step::Pages { resource, dialect, started, limit, token } => {
-                    let page = self.page(&resource, dialect, started, limit, &token).await;
-                    return match page {
-                        Ok(page) => Ok(Some(page)),
-                        Err(failure) => Err(self.failed(Some(&resource), failure)),
-                    };
+                    let mut refusals = 0;
+                    loop {
+                        match self.page(&resource, dialect, started, limit, &token).await {
+                            Ok(page) => return Ok(Some(page)),
+                            // The pages that came are not asked for again because the server is busy.
+                            Err(Failure::Retry { after: Some(after), reason })
+                                if !token.is_empty() && refusals < MAX_PAGE_REFUSALS =>
+                            {
+                                refusals += 1;
+                                debug!(kind = %self.kind, reason, ?after, "the next page has to wait");
+                                sleep(after.min(LONGEST_RETRY_AFTER)).await;
+                            }
+                            Err(failure) => return Err(self.failed(Some(&resource), failure)),
+                        }
+                    }
                 }
             }
         }
@@ -184,7 +198,7 @@ impl Lister {
         };
         let body = gojson::utf8(&body);
         let page: Page<'_> =
-            serde_json::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
+            strict::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
         let items = match page.items {
             Some(items) => items,
             // Go writes an empty list as null in places; an answer that is something else has no revision.

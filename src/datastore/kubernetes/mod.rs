@@ -97,7 +97,7 @@ impl Shared {
         let error = failure.into_error(verb, resource.unwrap_or(&somewhere), self.client.server(), at);
         match error {
             Error::KindAbsent { kind: name, .. } => {
-                Error::KindAbsent { kind: name, gone: self.crds.confirm_absent(&self.groups.crd_names(kind)) }
+                Error::KindAbsent { kind: name, gone: self.crds.confirm_absent(kind, &self.groups.crd_names(kind)) }
             }
             other => other,
         }

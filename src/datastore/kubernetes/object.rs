@@ -8,13 +8,7 @@ use serde_json::value::RawValue;
 use super::super::{Dialect, Event, Object, ObjectId};
 use crate::model::{Revision, strict};
 
-/// The fields of an object that name it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Named {
-    metadata: Option<Metadata>,
-}
-
+/// The fields of an object's metadata that name it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Metadata {
@@ -72,9 +66,10 @@ pub(super) struct Bookmark {
 /// # Errors
 /// What keeps it from being one: it has no name, or no version.
 pub(super) fn object(buffer: &Bytes, raw: &RawValue, dialect: Dialect) -> Result<Object, Unreadable> {
-    let named: Named = strict::from_slice(raw.get().as_bytes())
+    // Metadata come first, so that of most objects little is read here.
+    let metadata = strict::field::<Option<Metadata>>(raw.get().as_bytes(), "metadata")
         .map_err(|error| Unreadable { id: id_of_damaged(raw), reason: error.to_string() })?;
-    let Metadata { name, namespace, resource_version, .. } = named.metadata.unwrap_or_default();
+    let Metadata { name, namespace, resource_version, .. } = metadata.flatten().unwrap_or_default();
     let id = ObjectId { namespace: namespace.unwrap_or_default().into(), name: name.unwrap_or_default().into() };
     let Some(resource_version) = resource_version.filter(|version| !version.is_empty() && !id.name.is_empty()) else {
         let reason = "metadata.name or metadata.resourceVersion is missing".to_owned();
@@ -120,8 +115,8 @@ fn id_of_damaged(raw: &RawValue) -> Option<ObjectId> {
 
 /// Reads a bookmark. `None`: it tells no position.
 pub(super) fn bookmark(raw: &RawValue) -> Option<Bookmark> {
-    let named: Named = strict::from_slice(raw.get().as_bytes()).ok()?;
-    let Metadata { resource_version, annotations, .. } = named.metadata?;
+    let metadata = strict::field::<Option<Metadata>>(raw.get().as_bytes(), "metadata").ok()?;
+    let Metadata { resource_version, annotations, .. } = metadata.flatten()?;
     let initial_events_end =
         annotations.and_then(|annotations| annotations.initial_events_end).is_some_and(|value| value == "true");
     let revision = resource_version.filter(|version| !version.is_empty())?.into();

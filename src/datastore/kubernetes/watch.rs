@@ -26,7 +26,7 @@ use super::Shared;
 use super::failure::{Failure, Resource};
 use super::lines::{Lines, MAX_LINE_BYTES};
 use super::object::{Line, bookmark, object};
-use crate::model::{AsOf, Revision, gojson};
+use crate::model::{AsOf, Revision, gojson, strict};
 
 /// How long the server keeps a watch open, in seconds: each picks a time of its own, so that watches wander between API
 /// servers and do not end together. As Kubernetes' own clients have it.
@@ -199,7 +199,7 @@ pub(super) enum Read {
 /// Reads a line.
 pub(super) fn read(line: &Bytes, dialect: Dialect) -> Result<Read, Failure> {
     let line = &gojson::utf8(line);
-    let parsed: Line<'_> = serde_json::from_slice(line).map_err(|error| {
+    let parsed: Line<'_> = strict::from_slice(line).map_err(|error| {
         Failure::PositionGone(format!("a watch sent a line that is not an event ({error}); listing again"))
     })?;
     let put_or_delete = |deleted: bool| match object(line, parsed.object, dialect) {

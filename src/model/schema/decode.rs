@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use super::{Fields, IntOrString, Node, Struct, Type};
 use crate::model::duration::GoDuration;
 use crate::model::gojson;
+use crate::model::strict;
 use crate::model::timestamp::Timestamp;
 
 /// How field names are matched, and whether the API server's bookkeeping is read.
@@ -69,7 +70,8 @@ fn decode_from<'de, D: Deserializer<'de>>(
 ) -> Result<Fields, SchemaError> {
     let path = Path::default();
     let seed = StructSeed { schema, context: Context { case, path: &path } };
-    seed.deserialize(deserializer).map_err(|error| SchemaError { path: path.to_string(), reason: error.to_string() })
+    seed.deserialize(deserializer)
+        .map_err(|error| SchemaError { path: path.to_string(), reason: strict::without_place(error.to_string()) })
 }
 
 #[derive(Default)]

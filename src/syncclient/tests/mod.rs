@@ -2,6 +2,7 @@
 
 mod interop;
 mod vectors;
+mod whereto;
 
 use std::io;
 use std::sync::Arc;

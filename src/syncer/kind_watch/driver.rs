@@ -16,6 +16,9 @@ use crate::model::{Revision, no_revision};
 /// Longest wait for one page of a list. Datastores have time-outs of their own; this one keeps a kind from hanging
 /// for ever should one of them fail to.
 const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
+/// While a kind fails, another reason than the one that was logged is logged at most this often: it may be the one that
+/// somebody has to act on, and reasons may alternate.
+const NEW_REASON_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Why a watch stopped.
 enum WatchEnd {
@@ -33,6 +36,10 @@ pub(super) struct KindWatch {
     subscribers: Vec<Subscriber>,
     joining: mpsc::Receiver<Subscriber>,
     status: watch::Sender<KindStatus>,
+    /// Subscribers may hold objects: something was listed, and they were not told since that all of it is gone.
+    may_hold: bool,
+    /// When which failure was logged last.
+    said: Option<(Instant, String)>,
 }
 
 impl KindWatch {
@@ -55,7 +62,7 @@ impl KindWatch {
             revision: no_revision(),
             error: None,
         });
-        (Self { kind, shared, machine, subscribers, joining, status }, status_reader)
+        (Self { kind, shared, machine, subscribers, joining, status, may_hold: false, said: None }, status_reader)
     }
 
     /// Runs until it is dropped, or until nobody listens and nobody can join any more.
@@ -112,6 +119,7 @@ impl KindWatch {
                 Err(_) => return self.failed(self.retry("no answer within the time for one page")).await,
             };
             if self.machine.page_arrived() {
+                self.may_hold = true;
                 self.send(KindEvent::ListStart).await;
             }
             let ListPage { objects: page_objects, revision, as_of } = page;
@@ -173,7 +181,7 @@ impl KindWatch {
 
     async fn failed(&mut self, error: Error) {
         let verdict = self.machine.failed(Instant::now(), &error);
-        let first = self.machine.failures() == 1;
+        let is_news = self.machine.failures() == 1 || self.is_new_reason(&error);
         let known_absent = self.status.borrow().phase == Phase::Absent;
         match &error {
             Error::KindAbsent { .. } if known_absent => debug!(kind = %self.kind, "kind is still absent"),
@@ -181,13 +189,16 @@ impl KindWatch {
                 info!(kind = %self.kind, "kind is not known to the datastore; it counts as in sync, and is looked for again");
             }
             Error::Relist { .. } => info!(kind = %self.kind, %error, "listing again"),
-            Error::Forbidden { .. } if first => {
+            Error::Forbidden { .. } if is_news => {
                 error!(kind = %self.kind, %error, "not permitted; grant list and watch on this kind; retrying slowly");
             }
-            Error::Retry { .. } if first => warn!(kind = %self.kind, %error, "datastore failed; retrying"),
+            Error::Retry { .. } if is_news => warn!(kind = %self.kind, %error, "datastore failed; retrying"),
             Error::Retry { .. } | Error::Forbidden { .. } => {
                 debug!(kind = %self.kind, %error, failures = self.machine.failures(), "datastore failed again");
             }
+        }
+        if is_news {
+            self.said = Some((Instant::now(), error.to_string()));
         }
         match verdict {
             Verdict::Continue => {
@@ -196,7 +207,8 @@ impl KindWatch {
             }
             Verdict::Absent => {
                 self.publish(Phase::Absent, None);
-                if matches!(error, Error::KindAbsent { gone: true, .. }) && !known_absent {
+                if matches!(error, Error::KindAbsent { gone: true, .. }) && self.may_hold {
+                    self.may_hold = false;
                     self.send(KindEvent::ListStart).await;
                     self.send(KindEvent::ListEnd { revision: no_revision(), as_of: None }).await;
                 }
@@ -208,6 +220,12 @@ impl KindWatch {
                 self.send(KindEvent::Lost).await;
             }
         }
+    }
+
+    /// Whether a failure that follows others has a reason that is worth a line in the log.
+    fn is_new_reason(&self, error: &Error) -> bool {
+        let said = self.said.as_ref();
+        said.is_none_or(|(at, text)| at.elapsed() >= NEW_REASON_INTERVAL && *text != error.to_string())
     }
 
     fn retry(&self, reason: &str) -> Error {

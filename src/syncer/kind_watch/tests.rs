@@ -171,6 +171,23 @@ async fn a_kind_that_becomes_absent_is_told_without_a_delete() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_absent_kind_that_is_certainly_gone_is_told_as_an_empty_list_once() {
+    let store = MemoryStore::new();
+    store.put(&IP_POOL, object("a"));
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    expect!(watched, "start", "objects a", "end");
+    // First nobody knows for certain.
+    watched.store.set_absent(&IP_POOL, true);
+    expect!(watched, "absent");
+    watched.store.set_gone(&IP_POOL);
+    expect!(watched, "start", "end", "absent", "absent");
+    watched.store.set_absent(&IP_POOL, false);
+    expect!(watched, "start", "objects a", "end");
+    watched.store.set_gone(&IP_POOL);
+    expect!(watched, "start", "end", "absent");
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_for_long_are_told_once_and_a_list_follows() {
     let mut watched = Watched::start(MemoryStore::new(), &IP_POOL, 1);
     expect!(watched, "start", "end");

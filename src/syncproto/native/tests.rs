@@ -423,7 +423,7 @@ proptest! {
             ServerFrame::Updates { after, upto: after + 1, updates: owned },
             ServerFrame::Status { seq: after, status: SyncStatus::ResyncInProgress, as_of: None },
             ServerFrame::Ping { at: UNIX_EPOCH, as_of },
-            ServerFrame::Goodbye(Goodbye { reason: "why".to_owned(), alternatives: Vec::new() }),
+            ServerFrame::Goodbye(Goodbye { reason: "why".to_owned(), alternatives: vec!["b:1".to_owned()] }),
         ];
         let (mut input, mut seen) = (BytesMut::new(), Vec::new());
         for piece in bytes.chunks(step) {

@@ -21,7 +21,7 @@ use crate::apiserver::rest::Rest;
 /// How long anything may take on a busy machine before a test gives up.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
 /// How long agents may lag before what they should hold is computed afresh.
-const LAG: Duration = Duration::from_secs(4);
+const LAG: Duration = Duration::from_secs(15);
 /// Differences that a failure shows.
 const SHOWN: usize = 12;
 
@@ -219,11 +219,23 @@ impl Agents {
         Ok(())
     }
 
-    /// Fails if, since [`Agents::begin`], an agent was told any status, which is what an agent in sync expects.
+    /// Fails if, since [`Agents::begin`], an agent that is in sync was told any status.
     pub(super) fn heard_no_status(&self) -> anyhow::Result<()> {
         for (syncer, agent) in &self.agents {
             let statuses = agent.memory().statuses.clone();
             ensure!(statuses.is_empty(), "{syncer} was told {statuses:?}");
+        }
+        Ok(())
+    }
+
+    /// Fails if, since [`Agents::begin`], an agent was told worse than what a list that is made again means: that it is
+    /// on its way, as Typha says too, and then that it is done.
+    pub(super) async fn heard_of_resyncs_at_most(&self) -> anyhow::Result<()> {
+        for (&syncer, agent) in &self.agents {
+            let is_over = |memory: &Memory| memory.statuses.last().is_none_or(|last| *last == SyncStatus::InSync);
+            self.until(syncer, "in sync again", is_over).await?;
+            let statuses = agent.memory().statuses.clone();
+            ensure!(!statuses.contains(&SyncStatus::WaitForDatastore), "{syncer} was told {statuses:?}");
         }
         Ok(())
     }

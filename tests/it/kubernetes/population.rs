@@ -83,7 +83,7 @@ pub(super) fn pod(namespace: &str, name: &str, node: usize) -> Value {
             "containers": [{
                 "name": "main", "image": "registry.example/web:1",
                 "ports": [{"name": "http", "containerPort": 8080, "protocol": "TCP"}],
-                "env": (0..20).map(|i| json!({"name": format!("SETTING_{i}"), "value": "something of some length"})).collect::<Vec<_>>(),
+                "env": (0..8).map(|i| json!({"name": format!("SETTING_{i}"), "value": "something of some length"})).collect::<Vec<_>>(),
                 "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
             }],
         },
@@ -96,7 +96,8 @@ pub(super) fn pod_status(address: usize) -> Value {
     json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
 }
 
-fn stored_pod(i: usize, size: Size) -> Value {
+/// A pod as the server stores it once it runs.
+pub(super) fn stored_pod(i: usize, size: Size) -> Value {
     let mut pod = pod(&namespace(i % size.namespaces), &format!("pod-{i}"), i % size.nodes);
     pod["status"] = pod_status(i)["status"].clone();
     pod["metadata"]["managedFields"] = json!([{

@@ -106,6 +106,11 @@ impl Proxy {
         lock(&self.shared.refusals).push(refusal);
     }
 
+    /// Refuses nothing any more.
+    pub(super) fn let_through(&self) {
+        lock(&self.shared.refusals).clear();
+    }
+
     /// Cuts every answer that is under way, watches included, in the middle.
     pub(super) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
@@ -154,7 +159,7 @@ fn refused(what: &str, shared: &Shared) -> Option<Answer> {
     refusal.times -= 1;
     let status = serde_json::json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "code": refusal.code,
-        "reason": "TooManyRequests", "message": "refused by the test",
+        "message": "refused by the test",
     });
     let mut answer = Response::builder().status(refusal.code).header(header::CONTENT_TYPE, "application/json");
     if let Some(seconds) = refusal.retry_after {
@@ -166,11 +171,15 @@ fn refused(what: &str, shared: &Shared) -> Option<Answer> {
 async fn forward(request: Request<Incoming>, server: &kube::Client, shared: &Arc<Shared>) -> Result<Answer, Error> {
     let mut cuts = shared.cuts.subscribe();
     let (mut parts, body) = request.into_parts();
-    HOP.iter().for_each(|name| drop(parts.headers.remove(name)));
+    for name in HOP {
+        parts.headers.remove(name);
+    }
     let body = body.collect().await?.to_bytes();
     let answer = server.send(Request::from_parts(parts, Body::from(body.to_vec()))).await?;
     let (mut parts, body) = answer.into_parts();
-    HOP.iter().for_each(|name| drop(parts.headers.remove(name)));
+    for name in HOP {
+        parts.headers.remove(name);
+    }
     let cut = async move {
         // The sender lives as long as the proxy.
         let _ = cuts.changed().await;

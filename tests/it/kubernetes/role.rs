@@ -1,5 +1,9 @@
 //! Roles of plain users: what the daemon is allowed to do.
 
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
@@ -7,44 +11,18 @@ use crate::apiserver::rest::Rest;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// How long the API server may take to notice a role.
-const NOTICED_WITHIN: std::time::Duration = std::time::Duration::from_secs(30);
-const LOOK: std::time::Duration = std::time::Duration::from_millis(20);
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(20);
 
-/// What the daemon is allowed to do: verbs on resources of groups.
-pub(super) fn rules() -> Vec<Value> {
-    let calico = [
-        "bgpconfigurations",
-        "bgpfilters",
-        "bgppeers",
-        "blockaffinities",
-        "caliconodestatuses",
-        "clusterinformations",
-        "felixconfigurations",
-        "globalnetworkpolicies",
-        "globalnetworksets",
-        "hostendpoints",
-        "ipamblocks",
-        "ippools",
-        "networkpolicies",
-        "networksets",
-        "stagedglobalnetworkpolicies",
-        "stagedkubernetesnetworkpolicies",
-        "stagednetworkpolicies",
-        "tiers",
-    ];
-    let groups = ["crd.projectcalico.org", "projectcalico.org"];
-    let read = ["list", "watch"];
-    vec![
-        json!({"apiGroups": [""], "resources": ["namespaces", "nodes", "pods", "serviceaccounts", "services"], "verbs": read}),
-        json!({"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": read}),
-        json!({"apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": read}),
-        json!({"apiGroups": ["policy.networking.k8s.io"], "resources": ["clusternetworkpolicies"], "verbs": read}),
-        json!({"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstancemigrations"], "verbs": read}),
-        json!({"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": read}),
-        json!({"apiGroups": groups, "resources": calico, "verbs": read}),
-        json!({"apiGroups": groups, "resources": ["clusterinformations"], "verbs": ["get", "create", "update"]}),
-        json!({"apiGroups": groups, "resources": ["tiers"], "verbs": ["get", "create"]}),
-    ]
+/// Where the role is that we tell operators to give.
+const ROLE: &str = "deploy/base/rbac.yaml";
+
+/// What the daemon is allowed to do: the rules of its own ClusterRole.
+pub(super) fn rules() -> anyhow::Result<Vec<Value>> {
+    let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(ROLE)).context(ROLE)?;
+    let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    let role = objects.into_iter().find(|object| object["kind"] == "ClusterRole").context("there is a ClusterRole")?;
+    role["rules"].as_array().cloned().context("it has rules")
 }
 
 /// Gives a user a role with these rules, and waits until the server knows.

@@ -236,6 +236,33 @@ fn a_broken_file_keeps_its_last_good_content_and_is_named() -> anyhow::Result<()
 }
 
 #[test]
+fn bad_objects_are_named_in_the_status_and_do_not_fill_the_log() -> anyhow::Result<()> {
+    let served = Served::new()?;
+    let daemon = served.daemon(&[])?;
+    let bad: Vec<String> = (0..50).map(|n| pool(&format!("bad-{n:02}"), "10.0.0.0/33")).collect();
+    served.write("bad.yaml", &bad.join("---\n"))?;
+    let felix = eventually("the status names the objects", || {
+        let felix = status(&daemon).ok()?["syncers"][0].clone();
+        (felix["problem_count"] == 50).then_some(felix)
+    })?;
+    let first = &felix["problems"][0];
+    ensure!(first["name"] == "projectcalico.org/v3/IPPool bad-00", "{first}");
+    ensure!(first["reason"].as_str().is_some_and(|reason| reason.contains("10.0.0.0/33")), "{first}");
+    let table = finish(bulrush().args(["status", "--address", &daemon.health.to_string()]))?.expect_code(0)?.out;
+    ensure!(table.contains("felix: 50 bad") && table.contains("IPPool bad-00: spec.cidr"), "{table}");
+    ensure!(table.contains("and 40 more"), "{table}");
+    // Each of the three syncers that read pools logs one of them.
+    let log = daemon.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("object cannot be converted")).collect();
+    ensure!((1..=3).contains(&lines.len()), "{lines:#?}");
+
+    let good: Vec<String> = (0..50).map(|n| pool(&format!("bad-{n:02}"), &format!("10.{}.0.0/16", 100 + n))).collect();
+    served.write("bad.yaml", &good.join("---\n"))?;
+    let gone = || (status(&daemon).ok()?["syncers"][0]["problem_count"] == 0).then_some(());
+    eventually("what is mended is no problem any more", gone)
+}
+
+#[test]
 fn connections_above_the_limit_are_closed_with_a_reason() -> anyhow::Result<()> {
     let served = Served::new()?;
     let daemon = served.daemon(&[("MaxConnectionsUpperLimit", "2"), ("ConnectionDropIntervalSecs", "0.05")])?;

@@ -190,6 +190,11 @@ impl ApiServer {
         }
     }
 
+    /// Adds flags for the next start.
+    pub(crate) fn add_flags(&mut self, flags: &[&str]) {
+        self.options.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
+    }
+
     /// Starts the server again on the same data and port, and waits until it is ready.
     pub(crate) async fn run(&mut self) {
         self.kill();
@@ -257,10 +262,10 @@ impl ApiServer {
                 ended = ended => ended,
             }
         };
-        match tokio::time::timeout(READY_WITHIN, outcome).await {
-            Ok(ready) => ready,
-            Err(_) => panic!("kube-apiserver was not ready within {READY_WITHIN:?}:\n{}", self.log_tail()),
-        }
+        let Ok(ready) = tokio::time::timeout(READY_WITHIN, outcome).await else {
+            panic!("kube-apiserver was not ready within {READY_WITHIN:?}:\n{}", self.log_tail());
+        };
+        ready
     }
 
     /// Whether the process is gone. Looks without waiting for it, so that a shared reference is enough.

@@ -142,6 +142,12 @@ impl Rest {
         self.send_json(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
     }
 
+    /// The same; a field that the server does not know is a mistake.
+    pub(crate) async fn apply_strictly(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
+        let path = format!("{path}?fieldManager=test&force=true&fieldValidation=Strict");
+        self.send_json(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
+    }
+
     /// Deletes an object at once, without grace.
     pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<()> {
         let options = serde_json::json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0});

@@ -4,8 +4,8 @@
 //! as long. What the server would have filled in (uid, creation time) is filled in here. Nothing is validated or defaulted
 //! until the server decodes it.
 
-use anyhow::Context as _;
-use etcd_client::{Txn, TxnOp};
+use anyhow::{Context as _, ensure};
+use etcd_client::{CompactionOptions, Txn, TxnOp};
 use serde_json::{Value, json};
 
 use super::ApiServer;
@@ -27,6 +27,25 @@ impl ApiServer {
             etcd.txn(Txn::new().and_then(chunk.to_vec())).await?;
         }
         Ok(writes.len())
+    }
+
+    /// Removes stored objects, unseen by an API server that is away. Of the objects only group, namespace and name count.
+    pub(crate) async fn erase(&self, resource: &str, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
+        let mut etcd = self.etcd.client().await;
+        for object in objects {
+            let key = key_of(resource, &object).with_context(|| format!("{object} has no name"))?;
+            let deleted = etcd.delete(key.as_str(), None).await?.deleted();
+            ensure!(deleted == 1, "{key} is not there");
+        }
+        Ok(())
+    }
+
+    /// Makes etcd forget everything but the present.
+    pub(crate) async fn compact(&self) -> anyhow::Result<()> {
+        let mut etcd = self.etcd.client().await;
+        let now = etcd.get("x", None).await?.header().context("an answer has a header")?.revision();
+        etcd.compact(now, Some(CompactionOptions::new().with_physical())).await?;
+        Ok(())
     }
 }
 

@@ -1,0 +1,414 @@
+//! What is rendered, applied to a real API server; then the binary with what its container is given, as the service account
+//! that was applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use bulrush::syncer::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{Patch, PatchParams};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use serde_json::{Value, json};
+
+use super::pod::{Pod, Running};
+use super::render::{Rendered, kustomization, variants};
+use crate::apiserver::crds::{CrdGroup, DEFINITIONS, custom_kinds, definition, watched_kinds};
+use crate::apiserver::rest::Rest;
+use crate::apiserver::{ApiServer, Auth};
+use crate::daemon::{PATIENCE, eventually, http_get};
+use crate::real_etcd::free_port;
+
+/// Pause between two looks at the API server.
+const LOOK: Duration = Duration::from_millis(50);
+/// Namespaces that the renderings want and a fresh API server has not.
+const NAMESPACES: [&str; 2] = ["calico-system", "calico-helm"];
+/// Plural of every kind that is rendered.
+const PLURALS: [(&str, &str); 12] = [
+    ("ClusterRole", "clusterroles"),
+    ("ClusterRoleBinding", "clusterrolebindings"),
+    ("ConfigMap", "configmaps"),
+    ("Deployment", "deployments"),
+    ("NetworkPolicy", "networkpolicies"),
+    ("PodDisruptionBudget", "poddisruptionbudgets"),
+    ("PodMonitor", "podmonitors"),
+    ("PrometheusRule", "prometheusrules"),
+    ("Service", "services"),
+    ("ServiceAccount", "serviceaccounts"),
+    ("ServiceMonitor", "servicemonitors"),
+    ("Namespace", "namespaces"),
+];
+
+/// Where an object is in the API.
+fn path(object: &Value) -> anyhow::Result<(String, String)> {
+    let kind = object["kind"].as_str().unwrap_or_default();
+    let (_, plural) =
+        PLURALS.iter().find(|(known, _)| *known == kind).with_context(|| format!("the plural of {kind}"))?;
+    let version = object["apiVersion"].as_str().unwrap_or_default();
+    let root = if version.contains('/') { format!("/apis/{version}") } else { format!("/api/{version}") };
+    let collection = match object["metadata"]["namespace"].as_str() {
+        Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+        None => format!("{root}/{plural}"),
+    };
+    let name = object["metadata"]["name"].as_str().unwrap_or_default();
+    Ok((collection.clone(), format!("{collection}/{name}")))
+}
+
+async fn apply(rest: &Rest, rendered: &Rendered) -> anyhow::Result<()> {
+    for object in &rendered.objects {
+        let (_, path) = path(object)?;
+        rest.apply_strictly(&path, object).await.with_context(|| rendered.name.clone())?;
+    }
+    Ok(())
+}
+
+async fn prepare(rest: &Rest) -> anyhow::Result<()> {
+    for namespace in NAMESPACES {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        rest.create("/api/v1/namespaces", &object).await?;
+    }
+    Ok(())
+}
+
+/// The definition of a kind of the Prometheus operator, as far as names go.
+fn monitoring_definition(kind: &str) -> Value {
+    let plural = format!("{}s", kind.to_lowercase());
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.monitoring.coreos.com")},
+        "spec": {
+            "group": "monitoring.coreos.com",
+            "names": {"kind": kind, "listKind": format!("{kind}List"), "plural": plural, "singular": kind.to_lowercase()},
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    })
+}
+
+/// Typha as others install it, in what matters for taking its place: by the manifest in kube-system, by the operator with its
+/// mounts in calico-system.
+fn typha(namespace: &str) -> [Value; 3] {
+    let labels = json!({"k8s-app": "calico-typha"});
+    let metadata = json!({"name": "calico-typha", "namespace": namespace, "labels": labels});
+    let mut spec = json!({
+        "hostNetwork": true,
+        "serviceAccountName": "calico-node",
+        "containers": [{
+            "name": "calico-typha",
+            "image": "calico/calico:v3.32.0",
+            "args": ["component", "typha"],
+            "ports": [{"name": "calico-typha", "containerPort": 5473, "protocol": "TCP"}],
+            "env": [{"name": "TYPHA_DATASTORETYPE", "value": "kubernetes"}, {"name": "TYPHA_PODNAME", "value": "x"}],
+        }],
+    });
+    if namespace == "calico-system" {
+        spec["serviceAccountName"] = "calico-typha".into();
+        let container = &mut spec["containers"][0];
+        container["command"] = json!(["calico", "component", "typha"]);
+        container["volumeMounts"] = json!([
+            {"name": "tigera-ca-bundle", "mountPath": "/etc/pki/tls/certs", "readOnly": true},
+            {"name": "typha-certs", "mountPath": "/typha-certs", "readOnly": true},
+        ]);
+        spec["volumes"] = json!([
+            {"name": "tigera-ca-bundle", "configMap": {"name": "tigera-ca-bundle"}},
+            {"name": "typha-certs", "secret": {"secretName": "typha-certs", "defaultMode": 420}},
+        ]);
+    }
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": spec},
+        },
+    });
+    let ports = json!([{"name": "calico-typha", "port": 5473, "targetPort": "calico-typha", "protocol": "TCP"}]);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"selector": labels, "ports": ports},
+    });
+    let budget = json!({
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata,
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
+    });
+    [deployment, service, budget]
+}
+
+/// The smallest change that the manual gives: another image. The binary understands the arguments that stay.
+async fn swap_image(server: &ApiServer) -> anyhow::Result<()> {
+    let command = "set image deployment/calico-typha calico-typha=";
+    ensure!(super::read("docs/operations.md")?.contains(command), "the manual has the command of this test");
+    let patch =
+        json!({"spec": {"template": {"spec": {"containers": [{"name": "calico-typha", "image": "bulrush:1"}]}}}});
+    let deployments: kube::Api<Deployment> = kube::Api::namespaced(server.client("admin"), "kube-system");
+    let after = deployments.patch("calico-typha", &PatchParams::default(), &Patch::Strategic(&patch)).await?;
+    let container = serde_json::to_value(after)?["spec"]["template"]["spec"]["containers"][0].clone();
+    ensure!(container["image"] == "bulrush:1" && container["command"].is_null(), "{container:#}");
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let output = Command::new(env!("CARGO_BIN_EXE_bulrush"))
+        .args(container["args"].as_array().into_iter().flatten().map(text))
+        .args(["config", "--check", "-c"])
+        .arg(super::project("deploy/image/typha.cfg"))
+        .env_clear()
+        .envs(
+            container["env"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|entry| (text(&entry["name"]), text(&entry["value"]))),
+        )
+        .output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(output.status.success() && said.contains("the configuration is good"), "{said}");
+    ensure!(said.contains("PODNAME"), "what is of no use is named: {said}");
+    Ok(())
+}
+
+/// An overlay turns Typha's own objects into ours, and leaves the Service as agents know it.
+async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::Result<()> {
+    let rest = server.rest();
+    let namespace = overlay.deployment()?["metadata"]["namespace"].as_str().context("namespace")?;
+    let mut before = BTreeMap::new();
+    for object in typha(namespace) {
+        let (collection, path) = path(&object)?;
+        before.insert(path, rest.create(&collection, &object).await?);
+    }
+    if namespace == "kube-system" {
+        swap_image(server).await?;
+    }
+
+    apply(&rest, overlay).await?;
+    for (path, before) in before {
+        let after = rest.get(&path).await?;
+        ensure!(after["metadata"]["uid"] == before["metadata"]["uid"], "{path} is the same object");
+        ensure!(after["spec"]["selector"] == before["spec"]["selector"], "{path}: {after:#}");
+        match after["kind"].as_str() {
+            Some("Service") => ensure!(after["spec"] == before["spec"], "{after:#}"),
+            Some("Deployment") => {
+                let spec = &after["spec"]["template"]["spec"];
+                let count = |what: &Value| what.as_array().map_or(0, Vec::len);
+                let container = &spec["containers"][0];
+                ensure!(count(&spec["containers"]) == 1, "the container is Typha's: {spec:#}");
+                ensure!(container["command"] == json!(["/usr/bin/bulrush"]), "{container:#}");
+                ensure!(container["args"] == json!(["--config-file", "/etc/calico/typha.cfg"]), "{container:#}");
+                ensure!(spec["serviceAccountName"] == "bulrush");
+                let rendered = &overlay.deployment()?["spec"]["template"]["spec"];
+                ensure!(count(&spec["volumes"]) == count(&rendered["volumes"]), "the volumes are Typha's: {spec:#}");
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// The overlays take the place of a Typha that is there. Everything else is accepted too, without an unknown field and over what
+/// another rendering has left.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result<()> {
+    let all = variants()?;
+    let Some(manifest) = kustomization("deploy/overlays/calico-manifest", &[])? else { return Ok(()) };
+    let Some(operator) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let rest = server.rest();
+    prepare(&rest).await?;
+    takes_typhas_place(&server, &manifest).await?;
+    takes_typhas_place(&server, &operator).await?;
+    for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
+        rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
+        let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
+        let began = Instant::now();
+        while rest.get(&collection).await.is_err() {
+            ensure!(began.elapsed() < PATIENCE, "{kind} is not served");
+            tokio::time::sleep(LOOK).await;
+        }
+    }
+    for rendered in &all {
+        apply(&rest, rendered).await?;
+    }
+    Ok(())
+}
+
+/// A token of the service account that the rendered pods have.
+async fn token(rest: &Rest, rendered: &Rendered) -> anyhow::Result<(String, String)> {
+    let deployment = rendered.deployment()?;
+    let namespace = deployment["metadata"]["namespace"].as_str().context("namespace")?;
+    let account = deployment["spec"]["template"]["spec"]["serviceAccountName"].as_str().context("account")?;
+    let request = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}});
+    let answer =
+        rest.create(&format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"), &request).await?;
+    let token = answer["status"]["token"].as_str().context("a token")?;
+    Ok((token.to_owned(), format!("system:serviceaccount:{namespace}:{account}")))
+}
+
+/// Certificates as the operator makes them, by their paths in the container, and a folder with an agent's.
+struct Certificates {
+    mounted: BTreeMap<String, String>,
+    agents: tempfile::TempDir,
+}
+
+impl Certificates {
+    fn new() -> anyhow::Result<Self> {
+        let mut params = CertificateParams::new(Vec::new())?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let issue = |name: &str| -> anyhow::Result<(String, String)> {
+            let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+            let key = KeyPair::generate()?;
+            Ok((params.signed_by(&key, &issuer)?.pem(), key.serialize_pem()))
+        };
+        let ((server, server_key), (client, client_key)) = (issue("typha-server")?, issue("typha-client")?);
+        let agents = tempfile::tempdir()?;
+        for (name, text) in [("ca.crt", &issuer.pem()), ("tls.crt", &client), ("tls.key", &client_key)] {
+            fs::write(agents.path().join(name), text)?;
+        }
+        let mounted = [
+            ("/etc/pki/tls/certs/tigera-ca-bundle.crt", issuer.pem()),
+            ("/typha-certs/tls.crt", server),
+            ("/typha-certs/tls.key", server_key),
+        ];
+        Ok(Self { mounted: mounted.map(|(path, text)| (path.to_owned(), text)).into(), agents })
+    }
+
+    fn arguments(&self) -> Vec<String> {
+        let path = |name: &str| self.agents.path().join(name).display().to_string();
+        let files = [("--ca-file", path("ca.crt")), ("--cert-file", path("tls.crt")), ("--key-file", path("tls.key"))];
+        let mut arguments: Vec<String> = files.into_iter().flat_map(|(name, path)| [name.to_owned(), path]).collect();
+        arguments.extend(["--server-cn".to_owned(), "typha-server".to_owned()]);
+        arguments
+    }
+}
+
+/// A rendered pod that runs here, on ports of its own.
+struct Started {
+    process: Running,
+    log: PathBuf,
+    sync: u16,
+    health: u16,
+    _pod: Pod,
+}
+
+impl Started {
+    fn new(rendered: &Rendered, mounted: &BTreeMap<String, String>, kubeconfig: &Path) -> anyhow::Result<Self> {
+        let pod = Pod::new(rendered, mounted)?;
+        let (sync, health, metrics) = (free_port(), free_port(), free_port());
+        let (process, log) = pod.start(&[
+            ("KUBECONFIG", kubeconfig.display().to_string()),
+            ("TYPHA_SERVERPORT", sync.to_string()),
+            ("TYPHA_HEALTHPORT", health.to_string()),
+            ("TYPHA_PROMETHEUSMETRICSPORT", metrics.to_string()),
+        ])?;
+        Ok(Self { process, log, sync, health, _pod: pod })
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// Asks a probe of the rendered Deployment until it answers 200, as the kubelet would.
+    fn probe(&mut self, rendered: &Rendered, probe: &str) -> anyhow::Result<()> {
+        let get = rendered.deployment()?["spec"]["template"]["spec"]["containers"][0][probe]["httpGet"].clone();
+        let host = get["host"].as_str().unwrap_or("127.0.0.1");
+        let addresses: Vec<SocketAddr> = (host, self.health).to_socket_addrs()?.collect();
+        let path = get["path"].as_str().context("path")?.to_owned();
+        let good = || {
+            if let Some(status) = self.process.ended() {
+                return Some(Err(anyhow::anyhow!("it ended with {status}")));
+            }
+            let answered = addresses.iter().find_map(|address| http_get(*address, &path).ok());
+            answered.filter(|(code, _)| *code == 200).map(|_| Ok(()))
+        };
+        eventually(probe, good).and_then(|outcome| outcome).with_context(|| self.log())
+    }
+}
+
+/// What an agent gets from it within some seconds, as `bulrush dump` prints it.
+fn dump(port: u16, arguments: &[String], timeout: &str) -> anyhow::Result<String> {
+    let server = format!("localhost:{port}");
+    let output = Command::new(env!("CARGO_BIN_EXE_bulrush"))
+        .args(["dump", "--timeout", timeout, "--server", &server])
+        .args(arguments)
+        .env_clear()
+        .output()?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The applied account, with no more than the applied role, is enough for the rendered pod: every request is permitted, and
+/// every resource of the role is asked for. Probes answer, agents get their data, the end is clean.
+async fn run_as_applied(
+    rendered: &Rendered,
+    group: CrdGroup,
+    mounted: &BTreeMap<String, String>,
+    arguments: &[String],
+) -> anyhow::Result<()> {
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let rest = server.rest();
+    prepare(&rest).await?;
+    // One kind is missing, so that definitions are watched.
+    for kind in custom_kinds().into_iter().filter(|kind| *kind != VM_INSTANCE_MIGRATION) {
+        rest.create(DEFINITIONS, &definition(&kind, group)).await?;
+    }
+    let pool = json!({
+        "apiVersion": group.api_version(), "kind": "IPPool", "metadata": {"name": "p"}, "spec": {"cidr": "10.1.0.0/16"},
+    });
+    let pools = group.collection(&IP_POOL, "");
+    let began = Instant::now();
+    while rest.create(&pools, &pool).await.is_err() {
+        ensure!(began.elapsed() < PATIENCE, "{pools} is not served");
+        tokio::time::sleep(LOOK).await;
+    }
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
+    rest.create(&group.collection(&K8S_NODE, ""), &node).await?;
+
+    apply(&rest, rendered).await?;
+    let (token, user) = token(&rest, rendered).await?;
+    let file = server.folder().join("token");
+    fs::write(&file, token)?;
+    let kubeconfig = server.kubeconfig_at("pod", &server.url(), &Auth::TokenFile(file));
+    let mut started = Started::new(rendered, mounted, &kubeconfig)?;
+    started.probe(rendered, "livenessProbe")?;
+    started.probe(rendered, "readinessProbe")?;
+    let held = dump(started.sync, arguments, "30").with_context(|| started.log())?;
+    ensure!(held.contains("/calico/v1/ipam/v4/pool/10.1.0.0-16") && held.contains("node-1"), "{held}");
+    if !arguments.is_empty() {
+        ensure!(dump(started.sync, &[], "1").is_err(), "somebody without a certificate was let in");
+    }
+    // What Typha writes at start was written with the same account.
+    rest.get(&group.path(&CLUSTER_INFORMATION, "", "default")).await?;
+    rest.get(&group.path(&TIER, "", "kube-baseline")).await?;
+    ensure!(started.process.end()? == Some(0), "{}", started.log());
+
+    let requests = server.audited(&user);
+    let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).collect();
+    ensure!(refused.is_empty(), "{refused:?}\n{}", started.log());
+    let asked: BTreeSet<&str> =
+        requests.iter().map(|request| request.resource.rsplit('/').next().unwrap_or_default()).collect();
+    for kind in watched_kinds() {
+        ensure!(asked.contains(&*kind.plural), "{} is in the role and was not asked for: {asked:?}", kind.plural);
+    }
+    ensure!(asked.contains("customresourcedefinitions"), "{asked:?}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_base_runs_as_the_applied_account() -> anyhow::Result<()> {
+    let Some(base) = kustomization("deploy/base", &[])? else { return Ok(()) };
+    run_as_applied(&base, CrdGroup::V1, &BTreeMap::new(), &[]).await
+}
+
+/// With the operator's certificates, and in the newer of Calico's groups.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_operators_overlay_runs_as_the_applied_account_and_takes_only_agents() -> anyhow::Result<()> {
+    let Some(overlay) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+    let certificates = Certificates::new()?;
+    run_as_applied(&overlay, CrdGroup::V3, &certificates.mounted, &certificates.arguments()).await
+}

@@ -1,0 +1,123 @@
+//! Whether alerts and dashboard are about metrics that exist, and all copies of them are the same.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::read;
+use crate::daemon::{Daemon, http_get};
+
+const ALERTS: &str = "deploy/prometheus/alerts.yaml";
+const DASHBOARD: &str = "deploy/grafana/bulrush.json";
+
+fn alerts() -> anyhow::Result<Value> {
+    Ok(serde_saphyr::from_str(&read(ALERTS)?)?)
+}
+
+fn rules(alerts: &Value) -> impl Iterator<Item = &Value> {
+    let groups = alerts["groups"].as_array().into_iter().flatten();
+    groups.flat_map(|group| group["rules"].as_array().into_iter().flatten())
+}
+
+/// Names in an expression that look like metrics: words of ours, Typha's and the process's, not within quotes.
+fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
+    let outside = expression.split('"').step_by(2);
+    let words = outside.flat_map(|part| part.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')));
+    words.filter(|word| ["typha_", "bulrush_", "process_", "go_"].iter().any(|prefix| word.starts_with(prefix)))
+}
+
+/// Every string below a field `expr` or `query`, wherever it is.
+fn expressions<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                match value {
+                    Value::String(text) if name == "expr" || name == "query" => into.push(text),
+                    other => expressions(other, into),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| expressions(item, into)),
+        _ => {}
+    }
+}
+
+/// The names on the metrics page of a daemon, those of parts of a summary without their endings.
+fn served() -> anyhow::Result<BTreeSet<String>> {
+    let folder = TempDir::new()?;
+    let path = folder.path().display().to_string();
+    let daemon = Daemon::start(folder.path(), &[("DatastoreType", "file"), ("DatastorePath", &path)])?;
+    daemon.wait_ready()?;
+    // Somebody who leaves at once, so that there is a reason for which a connection was closed.
+    drop(std::net::TcpStream::connect(daemon.sync)?);
+    let page = crate::daemon::eventually("the connection is counted", || {
+        let (_, page) = http_get(daemon.metrics, "/metrics").ok()?;
+        page.contains("bulrush_connections_closed_total{").then_some(page)
+    })?;
+    let names = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).filter_map(|line| line.split(' ').next());
+    Ok(names.map(str::to_owned).collect())
+}
+
+#[test]
+fn alerts_and_dashboard_are_about_metrics_that_exist() -> anyhow::Result<()> {
+    let (alerts, dashboard): (Value, Value) = (alerts()?, serde_json::from_str(&read(DASHBOARD)?)?);
+    let served = served()?;
+    let mut used = Vec::new();
+    expressions(&alerts, &mut used);
+    let alerting = used.len();
+    expressions(&dashboard, &mut used);
+    ensure!(alerting > 10 && used.len() > alerting + 30, "{} expressions", used.len());
+    let mut named = BTreeSet::new();
+    for expression in used {
+        for name in metrics_in(expression) {
+            ensure!(served.contains(name), "{expression:?}: there is no metric {name}");
+            named.insert(name.to_owned());
+        }
+        let count = |c: char| expression.chars().filter(|&found| found == c).count();
+        ensure!(count('(') == count(')') && count('{') == count('}') && count('"') % 2 == 0, "{expression:?}");
+    }
+    // None of Typha's is left out, and the manual explains all of them.
+    let unseen = |name: &&String| name.starts_with("typha_") && !named.contains(*name);
+    ensure!(served.iter().find(unseen).is_none(), "no panel and no alert shows {:?}", served.iter().find(unseen));
+    let manual = read("docs/operations.md")?;
+    for name in served.iter().filter(|name| !name.starts_with("process_")) {
+        ensure!(manual.contains(name.as_str()), "the manual does not explain {name}");
+    }
+    Ok(())
+}
+
+/// Reasons in an expression are reasons that exist; the manual names them all in one table.
+#[test]
+fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
+    let (alerts, manual) = (alerts()?, read("docs/operations.md")?);
+    let mut names = BTreeSet::new();
+    for rule in rules(&alerts) {
+        let name = rule["alert"].as_str().context("a name")?;
+        ensure!(names.insert(name), "{name} is there twice");
+        ensure!(rule["labels"]["severity"].is_string(), "{name} has no severity");
+        for text in ["summary", "description"] {
+            ensure!(rule["annotations"][text].is_string(), "{name} has no {text}");
+        }
+        ensure!(manual.contains(&format!("| {name} |")), "the manual does not explain {name}");
+        let reasons = rule["expr"]
+            .as_str()
+            .and_then(|expr| expr.split("reason=~\"").nth(1))
+            .map(|rest| rest.split('"').next().unwrap_or_default().split('|').collect::<Vec<_>>());
+        for reason in reasons.into_iter().flatten() {
+            ensure!(manual.contains(&format!("`{reason}`")), "{name}: the manual does not know the reason {reason}");
+        }
+    }
+    Ok(())
+}
+
+/// Helm reads only files of its chart, kustomize only those below its folder: there are copies.
+#[test]
+fn copies_are_the_same() -> anyhow::Result<()> {
+    ensure!(read(ALERTS)? == read("deploy/helm/bulrush/files/alerts.yaml")?, "copy {ALERTS} to the chart");
+    ensure!(read(DASHBOARD)? == read("deploy/helm/bulrush/files/bulrush.json")?, "copy {DASHBOARD} to the chart");
+    let rule: Value = serde_saphyr::from_str(&read("deploy/prometheus/prometheusrule.yaml")?)?;
+    ensure!(rule["spec"] == alerts()?, "prometheusrule.yaml has other alerts than alerts.yaml");
+    Ok(())
+}

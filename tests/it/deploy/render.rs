@@ -1,0 +1,161 @@
+//! Runs kustomize and helm, found on PATH or in the cache that `tests/run` builds, and reads what they print.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+use super::project;
+
+/// A Kubernetes version that the chart takes; helm cannot ask a cluster here.
+const KUBE_VERSION: &str = "1.30.0";
+
+/// Components that watch Bulrush.
+const MONITORING: [&str; 4] =
+    ["deploy/components/podmonitor", "deploy/components/servicemonitor", "deploy/prometheus", "deploy/grafana"];
+/// Components for a cluster where Calico does not do the network.
+const POD_NETWORK: [&str; 3] =
+    ["deploy/components/pod-network", "deploy/components/networkpolicy", "deploy/components/pod-cidr"];
+/// Values that switch everything on.
+const ALL_ON: [&str; 5] = [
+    "metrics.podMonitor.enabled=true",
+    "metrics.serviceMonitor.enabled=true",
+    "metrics.prometheusRule.enabled=true",
+    "metrics.grafanaDashboard.enabled=true",
+    "networkPolicy.enabled=true",
+];
+/// Values for mutual TLS.
+const TLS: [&str; 2] = ["tls.enabled=true", "tls.clientURISAN=spiffe://cluster/agents"];
+/// Values that change ports, network and options.
+const OTHERS: [&str; 8] = [
+    "hostNetwork=false",
+    "health.port=9198",
+    "metrics.port=9193",
+    "usePodCIDR=true",
+    "interfacePrefix=eni",
+    "calicoAPIGroup=projectcalico.org/v3",
+    "config.ServerMaxLagBytes=33554432",
+    "terminationGracePeriodSeconds=900",
+];
+/// Values that leave out what can be left out, under Typha's name.
+const PLAIN: [&str; 5] = [
+    "metrics.enabled=false",
+    "podDisruptionBudget.enabled=false",
+    "fullnameOverride=calico-typha",
+    "tls.enabled=true",
+    "tls.caSecret=ca",
+];
+
+/// Objects as a tool printed them.
+#[derive(Clone, Debug)]
+pub(super) struct Rendered {
+    /// What was rendered.
+    pub(super) name: String,
+    pub(super) objects: Vec<Value>,
+}
+
+impl Rendered {
+    /// All objects of a kind.
+    pub(super) fn of_kind<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        self.objects.iter().filter(move |object| object["kind"] == kind)
+    }
+
+    /// The only Deployment.
+    pub(super) fn deployment(&self) -> anyhow::Result<&Value> {
+        let mut found = self.of_kind("Deployment");
+        match (found.next(), found.next()) {
+            (Some(deployment), None) => Ok(deployment),
+            _ => bail!("{} has not exactly one Deployment", self.name),
+        }
+    }
+}
+
+/// Everything that is shipped, each combination that makes sense. Empty without the tools; the reason was printed.
+pub(super) fn variants() -> anyhow::Result<Vec<Rendered>> {
+    let mut all = Vec::new();
+    for folder in ["deploy/base", "deploy/overlays/calico-manifest", "deploy/overlays/operator-tls"] {
+        let metrics: &[&str] = if folder == "deploy/base" { &[] } else { &["deploy/components/metrics"] };
+        let monitored: Vec<&str> = metrics.iter().chain(&MONITORING).copied().collect();
+        let everything: Vec<&str> = monitored.iter().chain(&POD_NETWORK).copied().collect();
+        for components in [&[][..], metrics, &monitored, &POD_NETWORK, &everything] {
+            all.extend(kustomization(folder, components)?);
+        }
+    }
+    let together: Vec<&str> = ALL_ON.iter().chain(&TLS).chain(&OTHERS).copied().collect();
+    for values in [&[][..], &ALL_ON, &TLS, &OTHERS, &PLAIN, &together] {
+        all.extend(chart("bulrush", "kube-system", values)?);
+    }
+    all.extend(chart("proxy", "calico-helm", &TLS)?);
+    Ok(all)
+}
+
+/// Builds a folder with components added, as a user's own kustomization would.
+pub(super) fn kustomization(folder: &str, components: &[&str]) -> anyhow::Result<Option<Rendered>> {
+    let Some(kustomize) = kustomize() else { return Ok(None) };
+    // Kustomize takes only relative paths to local folders; a user's own folder is somewhere beside.
+    let own = tempfile::Builder::new().prefix("kustomization-").tempdir_in(project("target"))?;
+    let relative = |path: &str| format!("../../{path}");
+    let mut text = String::from("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n");
+    text += &format!("resources:\n  - {}\n", relative(folder));
+    if !components.is_empty() {
+        text += "components:\n";
+        for component in components {
+            text += &format!("  - {}\n", relative(component));
+        }
+    }
+    fs::write(own.path().join("kustomization.yaml"), text)?;
+    let name = if components.is_empty() { folder.to_owned() } else { format!("{folder} with {components:?}") };
+    render(name, Command::new(kustomize).arg("build").arg(own.path())).map(Some)
+}
+
+/// Renders the chart with values as `--set` takes them.
+pub(super) fn chart(release: &str, namespace: &str, values: &[&str]) -> anyhow::Result<Option<Rendered>> {
+    let Some(helm) = helm() else { return Ok(None) };
+    let mut command = Command::new(helm);
+    command.args(["template", release]).arg(project("deploy/helm/bulrush"));
+    command.args(["--namespace", namespace, "--kube-version", KUBE_VERSION]);
+    for value in values {
+        command.args(["--set", value]);
+    }
+    render(format!("the chart with {values:?}"), &mut command).map(Some)
+}
+
+fn render(name: String, command: &mut Command) -> anyhow::Result<Rendered> {
+    let output = command.stdin(Stdio::null()).output().with_context(|| format!("run {command:?}"))?;
+    if !output.status.success() {
+        bail!("{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    let text = String::from_utf8(output.stdout)?;
+    let mut objects: Vec<Value> =
+        serde_saphyr::from_multiple(&text).with_context(|| format!("{name} prints YAML:\n{text}"))?;
+    objects.retain(|object| !object.is_null());
+    Ok(Rendered { name, objects })
+}
+
+fn kustomize() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| tool("kustomize")).as_deref()
+}
+
+fn helm() -> Option<&'static Path> {
+    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
+    FOUND.get_or_init(|| tool("helm")).as_deref()
+}
+
+/// `None`: it is nowhere; the reason was printed.
+fn tool(name: &str) -> Option<PathBuf> {
+    let mut version = Command::new(name);
+    version.arg("version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    if version.status().is_ok_and(|status| status.success()) {
+        return Some(name.into());
+    }
+    let built = project("tests/go/.cache").join(name);
+    if !built.exists() {
+        eprintln!("skipped: no {name} on PATH or in tests/go/.cache; `tests/run` builds it where Go is installed");
+        return None;
+    }
+    Some(built)
+}

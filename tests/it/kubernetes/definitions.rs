@@ -1,0 +1,198 @@
+//! Kinds that are defined late, are deleted and come back; and the little that the daemon writes at start.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use bulrush::datastore::Kind;
+use bulrush::model::Key;
+use bulrush::syncer::SyncerType;
+use bulrush::syncer::kinds as k;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::agents::Agents;
+use super::population::{self, SMALL, namespace};
+use super::proxy::{Proxy, Refusal};
+use super::{USER, allow, eventually, start_daemon, text};
+use crate::apiserver::crds::{self, CrdGroup, definition_path};
+use crate::apiserver::rest::Rest;
+use crate::apiserver::{ApiServer, Auth};
+
+const GROUP: CrdGroup = CrdGroup::V1;
+/// How long after its definition a kind may stay unnoticed.
+const NOTICED_WITHIN: Duration = Duration::from_secs(5);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_come_late_go_and_come_back() -> anyhow::Result<()> {
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let rest = server.rest();
+    allow(&server).await?;
+    server
+        .seed("namespaces", [json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace(0)}})])
+        .await?;
+    let folder = TempDir::new()?;
+
+    // Nothing of Calico's is defined: the daemon is in sync with what there is.
+    let proxy = Proxy::start(&server).await?;
+    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
+    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until_in_sync().await?;
+    let profile = format!("/calico/v1/policy/profile/kns.{}/rules", namespace(0));
+    agents.until_held(SyncerType::Felix, &profile).await?;
+    agents.begin();
+
+    // What is written at start is written as soon as its kinds are there, once.
+    for kind in [k::CLUSTER_INFORMATION, k::TIER] {
+        crds::install(&rest, &kind, GROUP).await?;
+    }
+    agents.until_held(SyncerType::Felix, "/calico/v1/policy/tier/kube-baseline/metadata").await?;
+    agents.until_held(SyncerType::Felix, "/calico/v1/Ready").await?;
+    written_at_start(&rest).await?;
+
+    // Calico's kinds and others' arrive within seconds of their definition.
+    let pool = population::custom(&k::IP_POOL, GROUP, 0, SMALL).unwrap_or_default();
+    let migration = population::custom(&k::VM_INSTANCE_MIGRATION, GROUP, 0, SMALL).unwrap_or_default();
+    let pool_key = "/calico/v1/ipam/v4/pool/10.100.0.0-16";
+    let migration_key =
+        "/calico/resources/v3/projectcalico.org/livemigrations/team-0/virtualmachineinstancemigration-0";
+    arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
+    agents.until_held(SyncerType::Bgp, pool_key).await?;
+    agents.until_held(SyncerType::TunnelIpAllocation, pool_key).await?;
+    arrives(&agents, &rest, &k::VM_INSTANCE_MIGRATION, &migration, migration_key).await?;
+    agents.heard_no_status()?;
+
+    // A definition is deleted, and its objects with it.
+    rest.delete(&definition_path(&k::IP_POOL, GROUP)).await?;
+    for syncer in [SyncerType::Felix, SyncerType::Bgp, SyncerType::TunnelIpAllocation] {
+        is_forgotten(&agents, syncer, pool_key).await?;
+    }
+    gone(&rest, &k::IP_POOL).await?;
+    arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
+
+    // The same while the watch is away: nobody told us of the objects' end.
+    proxy.refuse(Refusal { containing: "/ippools".to_owned(), code: 503, retry_after: None, times: usize::MAX });
+    proxy.cut();
+    rest.delete(&definition_path(&k::IP_POOL, GROUP)).await?;
+    gone(&rest, &k::IP_POOL).await?;
+    proxy.let_through();
+    for syncer in [SyncerType::Felix, SyncerType::Bgp, SyncerType::TunnelIpAllocation] {
+        is_forgotten(&agents, syncer, pool_key).await?;
+    }
+    arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
+
+    // Nothing else was ever forgotten, and nobody was told that something is wrong.
+    agents.heard_of_resyncs_at_most().await?;
+    let forgotten = agents.look(SyncerType::Felix, |memory| memory.forgotten.clone());
+    ensure!(forgotten == [Key::from(pool_key), Key::from(pool_key)], "felix was told to forget {forgotten:?}");
+    agents.until_equal(&rest, GROUP).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn read_only_writes_nothing_and_two_daemons_write_once() -> anyhow::Result<()> {
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let rest = server.rest();
+    allow(&server).await?;
+    for kind in [k::CLUSTER_INFORMATION, k::TIER] {
+        crds::install(&rest, &kind, GROUP).await?;
+    }
+    let folder = TempDir::new()?;
+    let daemon = start_daemon(&folder, server.kubeconfig(USER), &[("DatastoreReadOnly", "true")]).await?;
+    Agents::start(daemon.sync)?.until_in_sync().await?;
+    drop(daemon);
+    let writes =
+        |user| server.audited(user).into_iter().filter(|request| !["list", "watch", "get"].contains(&&*request.verb));
+    ensure!(writes(USER).count() == 0, "a read-only daemon wrote {:?}", writes(USER).collect::<Vec<_>>());
+    ensure!(rest.list(&GROUP.collection(&k::TIER, "")).await?.is_empty(), "nobody wrote tiers");
+
+    let (kubeconfig, other) = (server.kubeconfig(USER), TempDir::new()?);
+    let both = futures_util::future::try_join(
+        start_daemon(&folder, kubeconfig.clone(), &[]),
+        start_daemon(&other, kubeconfig, &[]),
+    );
+    let (one, two) = both.await?;
+    for daemon in [&one, &two] {
+        Agents::start(daemon.sync)?.until_in_sync().await?;
+    }
+    written_at_start(&rest).await?;
+    let done = writes(USER).filter(|request| request.code < 300).count();
+    ensure!(done == 4, "each object once, not {done} writes");
+    let before = rest.get(&GROUP.path(&k::CLUSTER_INFORMATION, "", "default")).await?;
+    let again = start_daemon(&other, server.kubeconfig(USER), &[]).await?;
+    Agents::start(again.sync)?.until_in_sync().await?;
+    let after = rest.get(&GROUP.path(&k::CLUSTER_INFORMATION, "", "default")).await?;
+    ensure!(before == after, "a complete cluster information is left alone");
+    drop((one, two, again));
+    a_definition_goes_unseen(&server).await
+}
+
+/// The first kind that is ever missing, deleted while nobody could tell.
+async fn a_definition_goes_unseen(server: &ApiServer) -> anyhow::Result<()> {
+    let rest = server.rest();
+    for kind in crds::custom_kinds() {
+        if ![k::CLUSTER_INFORMATION, k::TIER].contains(&kind) {
+            crds::install(&rest, &kind, GROUP).await?;
+        }
+    }
+    let peer = population::custom(&k::BGP_PEER, GROUP, 0, SMALL).unwrap_or_default();
+    rest.create(&GROUP.collection(&k::BGP_PEER, ""), &peer).await?;
+    let proxy = Proxy::start(server).await?;
+    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
+    let folder = TempDir::new()?;
+    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until_in_sync().await?;
+    let before = agents.until_equal(&rest, GROUP).await?;
+    agents.begin();
+    proxy.refuse(Refusal { containing: "/bgppeers".to_owned(), code: 503, retry_after: None, times: usize::MAX });
+    proxy.cut();
+    rest.delete(&definition_path(&k::BGP_PEER, GROUP)).await?;
+    gone(&rest, &k::BGP_PEER).await?;
+    proxy.let_through();
+    let after = agents.until_equal(&rest, GROUP).await?;
+    agents.forgot_only_what_is_gone(&before, &after, None)?;
+    agents.heard_of_resyncs_at_most().await
+}
+
+/// What Calico's components expect in a cluster.
+async fn written_at_start(rest: &Rest) -> anyhow::Result<()> {
+    let path = GROUP.path(&k::CLUSTER_INFORMATION, "", "default");
+    let spec = rest.get(&path).await?["spec"].take();
+    ensure!(spec["clusterType"] == "typha,kdd" && spec["datastoreReady"] == true, "{spec}");
+    ensure!(text(&spec, "/clusterGUID").len() == 32, "{spec}");
+    let tiers = rest.list(&GROUP.collection(&k::TIER, "")).await?;
+    let tiers: Vec<(&str, &Value)> = tiers.iter().map(|tier| (text(tier, "/metadata/name"), &tier["spec"])).collect();
+    let wanted = [
+        ("default", &json!({"order": 1_000_000, "defaultAction": "Deny"})),
+        ("kube-admin", &json!({"order": 1_000, "defaultAction": "Pass"})),
+        ("kube-baseline", &json!({"order": 10_000_000, "defaultAction": "Pass"})),
+    ];
+    ensure!(tiers == wanted, "{tiers:?}");
+    Ok(())
+}
+
+/// Defines a kind, creates an object of it, and waits for what felix makes of it, within seconds of the definition.
+async fn arrives(agents: &Agents, rest: &Rest, kind: &Kind, object: &Value, key: &str) -> anyhow::Result<()> {
+    crds::install(rest, kind, GROUP).await?;
+    let defined = Instant::now();
+    rest.create(&GROUP.collection(kind, text(object, "/metadata/namespace")), object).await?;
+    let wanted = Key::from(key);
+    let limit = NOTICED_WITHIN.saturating_sub(defined.elapsed());
+    agents
+        .until_within(SyncerType::Felix, &format!("{key} arrives"), limit, |memory| {
+            memory.content.contains_key(&wanted)
+        })
+        .await
+}
+
+async fn is_forgotten(agents: &Agents, syncer: SyncerType, key: &str) -> anyhow::Result<()> {
+    let key = Key::from(key);
+    agents.until(syncer, &format!("{key} is forgotten"), |memory| !memory.content.contains_key(&key)).await
+}
+
+/// Waits until a definition is gone entirely.
+async fn gone(rest: &Rest, kind: &Kind) -> anyhow::Result<()> {
+    let path = definition_path(kind, GROUP);
+    eventually("the definition is gone", async || rest.get(&path).await.is_err().then_some(())).await
+}

@@ -1,0 +1,144 @@
+//! The API server is away: before the daemon starts, while it runs, and while its etcd forgets the past. Here Calico's kinds are in
+//! the group `projectcalico.org/v3`.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use bulrush::model::SyncStatus;
+use bulrush::syncer::SyncerType;
+use bulrush::syncer::kinds as k;
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::agents::Agents;
+use super::population::{self, SMALL, Size, namespace, stored_pod};
+use super::{USER, allow, eventually, start_daemon};
+use crate::apiserver::ApiServer;
+use crate::apiserver::crds::{CrdGroup, watched_kinds};
+use crate::daemon::http_get;
+
+const GROUP: CrdGroup = CrdGroup::V3;
+const SIZE: Size = Size { pods: 300, ..SMALL };
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow::Result<()> {
+    let Some(mut server) = ApiServer::start().await else { return Ok(()) };
+    server.install_crds(GROUP).await?;
+    population::fill(&server, GROUP, SIZE).await?;
+    allow(&server).await?;
+
+    // The daemon starts while nobody answers: it lives, is not ready, and promises nothing.
+    server.kill();
+    let folder = TempDir::new()?;
+    let daemon = start_daemon(&folder, server.kubeconfig(USER), &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until(SyncerType::Felix, "is told something", |memory| !memory.statuses.is_empty()).await?;
+    ensure!(
+        agents.look(SyncerType::Felix, |memory| !memory.statuses.contains(&SyncStatus::InSync)),
+        "nothing is known"
+    );
+    ensure!(http_get(daemon.health, "/liveness")?.0 == 200, "a daemon without its datastore lives");
+    ensure!(http_get(daemon.health, "/readiness")?.0 == 503, "a daemon without its datastore is not ready");
+    server.run().await;
+    agents.until_in_sync().await?;
+    let started = agents.until_equal(&server.rest(), GROUP).await?;
+    agents.forgot_only_what_is_gone(&started, &started, None)?;
+    let reads = server.collections_read(USER);
+    ensure!(watched_kinds().iter().all(|kind| reads.get(&GROUP.resource(kind)) == Some(&1)), "{reads:?}");
+
+    // It dies under load and comes back: what changed meanwhile arrives, nobody is told anything else.
+    agents.begin();
+    server.kill();
+    server
+        .erase("pods", (0..20).map(|i| population::pod(&namespace(i % SIZE.namespaces), &format!("pod-{i}"), 0)))
+        .await?;
+    let newcomer = Agents::start(daemon.sync)?;
+    newcomer.until_in_sync().await?;
+    let held = newcomer.look(SyncerType::Felix, |memory| memory.content.clone());
+    ensure!(held == started[&SyncerType::Felix], "an agent that comes while the API server is away gets everything");
+    server.run().await;
+    let rest = server.rest();
+    let after_restart = agents.until_equal(&rest, GROUP).await?;
+    ensure!(started[&SyncerType::Felix].len() == after_restart[&SyncerType::Felix].len() + 20, "20 pods are gone");
+    agents.forgot_only_what_is_gone(&started, &after_restart, None)?;
+    agents.heard_of_resyncs_at_most().await?;
+    at_most_one_more_list(&server, &reads).await?;
+
+    // It dies, and its etcd forgets how it came to the present.
+    let reads = server.collections_read(USER);
+    agents.begin();
+    server.kill();
+    let pods = |range: std::ops::Range<usize>| {
+        range.map(|i| population::pod(&namespace(i % SIZE.namespaces), &format!("pod-{i}"), 0))
+    };
+    server.erase("pods", pods(20..40)).await?;
+    server.seed("pods", (1_000..1_020).map(|i| stored_pod(i, SIZE))).await?;
+    server.compact().await?;
+    server.run().await;
+    let rest = server.rest();
+    let after_compaction = agents.until_equal(&rest, GROUP).await?;
+    agents.forgot_only_what_is_gone(&after_restart, &after_compaction, None)?;
+    agents.heard_of_resyncs_at_most().await?;
+    at_most_one_more_list(&server, &reads).await?;
+
+    // And everything is followed again.
+    let label = json!({"metadata": {"labels": {"after": "all"}}});
+    rest.patch(&GROUP.path(&k::NAMESPACE, "", &namespace(0)), &label).await?;
+    agents.until_equal(&rest, GROUP).await?;
+    newcomer.until_equal(&rest, GROUP).await?;
+    drop((agents, newcomer, daemon));
+    without_streaming_lists(server).await
+}
+
+/// A server that knows no streaming lists, as older ones, and that is overloaded by two requests at once: each kind is listed
+/// once, in pages, however often the server says 429.
+async fn without_streaming_lists(mut server: ApiServer) -> anyhow::Result<()> {
+    server.seed("pods", (5_000..6_000).map(|i| stored_pod(i, SIZE))).await?;
+    server.kill();
+    server.add_flags(&[
+        "--feature-gates=WatchList=false",
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=2",
+    ]);
+    server.run().await;
+    let before = server.audited(USER).len();
+    let listed_before = server.lists_answered().await?;
+    let folder = TempDir::new()?;
+    let daemon = start_daemon(&folder, server.kubeconfig(USER), &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until_in_sync().await?;
+    let listed = server.lists_answered().await?;
+    let requests = server.audited(USER).split_off(before);
+    ensure!(requests.iter().any(|request| request.code == 429), "no request was refused");
+    for kind in watched_kinds() {
+        let resource = GROUP.resource(&kind);
+        let of_kind = || requests.iter().filter(|request| request.resource == resource && request.code == 200);
+        let lists = of_kind().filter(|request| request.verb == "list" && request.is_list()).count();
+        ensure!(lists == 1, "{resource} was listed {lists} times");
+        let pages = of_kind().filter(|request| request.verb == "list").count() as u64;
+        let times = |counts: &BTreeMap<String, u64>| counts.get(&resource).copied().unwrap_or_default();
+        let counted = times(&listed) - times(&listed_before);
+        ensure!(counted == pages, "{resource}: {counted} lists by the server's count, {pages} by its log");
+        ensure!(kind != k::POD || pages == 3, "{pages} pages of pods");
+    }
+    agents.until_equal(&server.rest(), GROUP).await?;
+    Ok(())
+}
+
+/// Waits until every kind is watched again, and fails if one was read more than once since `before`.
+async fn at_most_one_more_list(server: &ApiServer, before: &BTreeMap<String, usize>) -> anyhow::Result<()> {
+    for kind in watched_kinds() {
+        let resource = GROUP.resource(&kind);
+        let watched = async || {
+            let last = server.audited(USER).into_iter().rfind(|request| request.resource == resource)?;
+            (last.verb == "watch" && last.code == 200).then_some(())
+        };
+        eventually(&format!("{resource} is watched"), watched).await?;
+    }
+    let now = server.collections_read(USER);
+    for (resource, times) in &now {
+        let before = before.get(resource).copied().unwrap_or_default();
+        ensure!(*times <= before + 1, "{resource} was read {} times: {now:?}", times - before);
+    }
+    Ok(())
+}

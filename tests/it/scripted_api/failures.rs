@@ -1,0 +1,306 @@
+//! A server that is busy, broken or away, that does not let us in, or does not know a kind.
+
+use bulrush::syncer::kinds;
+
+use super::*;
+use crate::scripted::{self, Asked, ScriptedApi};
+
+const NODES: &str = "/api/v1/nodes";
+
+/// Answers with a whole streaming list and leaves it open for ever.
+fn serve(asked: Asked, objects: &[Json], revision: &str) {
+    let feed = asked.stream();
+    for object in objects {
+        feed.event("ADDED", object);
+    }
+    feed.bookmark(revision, true);
+    std::mem::forget(feed);
+}
+
+/// Waits until the kind has said a whole list.
+async fn until_listed(watching: &mut Watching, revision: &str) {
+    loop {
+        match watching.says().await {
+            said if said == format!("listed {revision}") => return,
+            said => assert!(said == "list" || said.starts_with("objects"), "{said}"),
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_is_too_busy_is_left_alone_for_as_long_as_it_asks() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut watching = Watching::start(store, &[kinds::POD]);
+    let asked = api.watch(PODS).await;
+    let at = asked.at;
+    asked.answer(429, &[("retry-after", "17")], "too many requests");
+    let asked = api.watch(PODS).await;
+    let waited = asked.at - at;
+    assert!((17.0..30.0).contains(&waited.as_secs_f64()), "{waited:?}");
+    // In the status instead of the header, and beyond what we are willing to wait.
+    let at = asked.at;
+    let mut status = scripted::status(429, "TooManyRequests", "busy");
+    status["details"] = json!({"retryAfterSeconds": 3600});
+    asked.answer(429, &[], status.to_string());
+    let asked = api.watch(PODS).await;
+    let waited = asked.at - at;
+    assert!((60.0..75.0).contains(&waited.as_secs_f64()), "{waited:?}");
+    serve(asked, &[pod("a", "1")], "10");
+    until_listed(&mut watching, "10").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_too_busy_for_one_kind_is_asked_for_no_other_either() {
+    let (store, mut api) = scripted::start(|_| {});
+    let watching = Watching::start(store, &[kinds::POD, kinds::K8S_NODE]);
+    let (first, second) = (api.next().await, api.next().await);
+    let at = first.at;
+    first.answer(429, &[("retry-after", "20")], "");
+    drop(second);
+    for _ in 0..2 {
+        let asked = api.next().await;
+        assert!(asked.at - at >= Duration::from_secs(20), "{:?}", asked.at - at);
+        serve(asked, &[], "10");
+    }
+    drop(watching);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_tried_again_ever_more_slowly_and_never_lose_anything() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut watching = Watching::start(store, &[kinds::POD]);
+    let mut last = tokio::time::Instant::now();
+    let mut pauses = Vec::new();
+    for round in 0..12 {
+        let asked = api.watch(PODS).await;
+        pauses.push((asked.at - last).as_secs_f64());
+        last = asked.at;
+        match round % 4 {
+            0 => asked.refuse(500, "InternalError", "etcd is away"),
+            1 => asked.answer(503, &[], "no backends"),
+            2 => asked.answer(502, &[("content-type", "text/html")], "<html>bad gateway</html>"),
+            // No answer at all.
+            _ => drop(asked),
+        }
+    }
+    assert!(pauses[1] < 1.0 && pauses[11] > 2.0, "{pauses:?}");
+    assert!(pauses.iter().all(|pause| *pause < 20.0), "{pauses:?}");
+    watching.assert_silent();
+    serve(api.watch(PODS).await, &[pod("a", "1")], "10");
+    for expected in ["list", "objects n/a@1", "listed 10"] {
+        assert_eq!(watching.says().await, expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_cannot_be_opened_again_costs_no_list() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut watching = Watching::start(store, &[kinds::POD]);
+    let feed = api.watch(PODS).await.stream();
+    feed.bookmark("10", true);
+    until_listed(&mut watching, "10").await;
+    feed.cut();
+    for code in [500, 503, 401] {
+        let asked = api.watch(PODS).await;
+        assert_eq!((asked.query("resourceVersion"), asked.wants_initial_events()), ("10", false));
+        asked.answer(code, &[], "");
+    }
+    drop(api.watch(PODS).await);
+    let asked = api.watch(PODS).await;
+    assert_eq!((asked.query("resourceVersion"), asked.wants_initial_events()), ("10", false));
+    let feed = asked.stream();
+    feed.event("ADDED", &pod("a", "11"));
+    assert_eq!(watching.says().await, "put n/a@11 to 11");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_hangs_is_given_up_and_asked_again() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut watching = Watching::start(store, &[kinds::POD]);
+    let hanging = api.watch(PODS).await;
+    let asked = api.watch(PODS).await;
+    assert!(asked.at - hanging.at >= Duration::from_secs(60), "{:?}", asked.at - hanging.at);
+    serve(asked, &[], "10");
+    until_listed(&mut watching, "10").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_told_that_the_datastore_is_lost_after_ten_minutes_and_nothing_is_deleted() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut watching = Watching::start(store, &[kinds::POD]);
+    serve_then_drop(&mut api, &mut watching).await;
+    let silent_since = tokio::time::Instant::now();
+    let said = loop {
+        tokio::select! {
+            asked = api.next() => drop(asked),
+            said = watching.says() => break said,
+        }
+    };
+    assert_eq!(said, "lost");
+    assert!(silent_since.elapsed() >= Duration::from_secs(600));
+    serve(api.next().await, &[pod("a", "1")], "20");
+    until_listed(&mut watching, "20").await;
+}
+
+async fn serve_then_drop(api: &mut ScriptedApi, watching: &mut Watching) {
+    let feed = api.watch(PODS).await.stream();
+    feed.event("ADDED", &pod("a", "1"));
+    feed.bookmark("10", true);
+    until_listed(watching, "10").await;
+    feed.cut();
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_credentials_are_tried_again() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut hub = KindHub::new(Arc::new(store), 1);
+    let (sender, _events) = mpsc::channel(100);
+    hub.subscribe(kinds::POD, Subscriber { tag: 0, events: sender });
+    let statuses = hub.statuses();
+    let _running = tokio::spawn(hub.run(CancellationToken::new()));
+    api.watch(PODS).await.refuse(401, "Unauthorized", "Unauthorized");
+    let asked = api.watch(PODS).await;
+    let error = statuses.borrow()[0].borrow().error.clone().expect("the status says why");
+    assert!(error.contains("list pods") && error.contains("token"), "{error}");
+    serve(asked, &[], "10");
+    let mut status = statuses.borrow()[0].clone();
+    let good = tokio::time::timeout(PATIENCE, status.wait_for(|status| status.error.is_none())).await;
+    good.expect("in time").expect("the watch runs");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forbidden_is_named_with_the_rule_that_is_missing_while_other_kinds_go_on() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut hub = KindHub::new(Arc::new(store), 1);
+    let (sender, mut events) = mpsc::channel(100);
+    for (tag, kind) in [kinds::IP_POOL, kinds::K8S_NODE].into_iter().enumerate() {
+        hub.subscribe(kind, Subscriber { tag, events: sender.clone() });
+    }
+    let statuses = hub.statuses();
+    let _running = tokio::spawn(hub.run(CancellationToken::new()));
+    let mut refused = Vec::new();
+    while refused.len() < 4 {
+        let asked = api.next().await;
+        if asked.path == NODES {
+            serve(asked, &[json!({"metadata": {"name": "n1", "resourceVersion": "3"}})], "10");
+            continue;
+        }
+        assert_eq!(asked.path, "/apis/crd.projectcalico.org/v1/ippools");
+        refused.push(asked.at);
+        asked.refuse(403, "Forbidden", "ippools is forbidden: User \"u\" cannot list resource \"ippools\"");
+    }
+    let mut said = Vec::new();
+    while let Ok((tag, event)) = events.try_recv() {
+        said.push(format!("{tag} {}", words(event)));
+    }
+    assert_eq!(said, ["1 list", "1 objects n1@3", "1 listed 10"]);
+    assert!(refused.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(2)), "slowly: {refused:?}");
+    let errors: Vec<String> = statuses.borrow().iter().filter_map(|status| status.borrow().error.clone()).collect();
+    let [error] = &errors[..] else { panic!("one kind is in trouble: {errors:?}") };
+    for part in [
+        "list ippools.crd.projectcalico.org",
+        "cannot list resource",
+        r#"{apiGroups: ["crd.projectcalico.org"], resources: ["ippools"], verbs: ["list", "watch"]}"#,
+    ] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_the_server_does_not_know_is_absent_and_noticed_within_seconds_of_its_definition() {
+    const POOLS: &str = "/apis/crd.projectcalico.org/v1/ippools";
+    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (store, mut api) = scripted::start(|_| {});
+    let mut watching = Watching::start(store, &[kinds::IP_POOL]);
+    api.watch(POOLS).await.answer(404, &[], "404 page not found\n");
+    assert_eq!(watching.says().await, "absent");
+    // The definitions are watched from now on: nobody has to guess when to look.
+    let mut definitions = None;
+    let mut looked = 0;
+    let asked = loop {
+        let asked = api.next().await;
+        match (asked.path.as_str(), asked.is_watch()) {
+            (DEFINITIONS, false) => {
+                asked.json(&json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": {"resourceVersion": "5"}, "items": [],
+                }));
+            }
+            (DEFINITIONS, true) => {
+                let feed = asked.stream();
+                feed.event(
+                    "ADDED",
+                    &json!({
+                        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+                        "metadata": {"name": "ippools.crd.projectcalico.org", "resourceVersion": "6"},
+                    }),
+                );
+                definitions = Some((feed, tokio::time::Instant::now()));
+            }
+            // Served a moment after its definition.
+            (POOLS, _) if definitions.is_none() || looked < 3 => {
+                looked += usize::from(definitions.is_some());
+                asked.answer(404, &[], "404 page not found\n");
+            }
+            (POOLS, _) => break asked,
+            other => panic!("{other:?}"),
+        }
+    };
+    let (_, since) = definitions.expect("the definitions are watched");
+    assert!(asked.at - since < Duration::from_secs(10), "{:?}", asked.at - since);
+    serve(asked, &[json!({"metadata": {"name": "p", "resourceVersion": "7"}})], "10");
+    loop {
+        match watching.says().await {
+            said if said == "absent" => {}
+            said => {
+                assert_eq!(said, "list");
+                break;
+            }
+        }
+    }
+    assert_eq!(watching.says().await, "objects p@7");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_group_of_calicos_kinds_is_asked_for_once() {
+    let (store, mut api) = scripted::start(|config| config.calico_group = None);
+    let mut watching = Watching::start(store, &[kinds::IP_POOL, kinds::TIER, kinds::K8S_NODE]);
+    let mut paths = Vec::new();
+    while paths.len() < 5 {
+        let asked = api.next().await;
+        paths.push(asked.path.clone());
+        match asked.path.as_str() {
+            // A discovery that fails decides nothing.
+            "/apis" if paths.iter().filter(|path| *path == "/apis").count() == 1 => drop(asked),
+            "/apis" => asked
+                .json(&json!({"kind": "APIGroupList", "groups": [{"name": "apps"}, {"name": "projectcalico.org"}]})),
+            _ => serve(asked, &[], "10"),
+        }
+    }
+    paths.sort_unstable();
+    let expected =
+        ["/api/v1/nodes", "/apis", "/apis", "/apis/projectcalico.org/v3/ippools", "/apis/projectcalico.org/v3/tiers"];
+    assert_eq!(paths, expected);
+    for _ in 0..6 {
+        watching.next().await;
+    }
+    api.assert_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_of_requests_is_kept() {
+    let (store, mut api) = scripted::start(|config| {
+        config.qps = 2.0;
+        config.burst = 1;
+    });
+    let all = [kinds::POD, kinds::K8S_NODE, kinds::NAMESPACE, kinds::SERVICE, kinds::TIER];
+    let watching = Watching::start(store, &all);
+    let mut times = Vec::new();
+    for _ in &all {
+        let asked = api.next().await;
+        times.push(asked.at);
+        serve(asked, &[], "10");
+    }
+    assert!(times[4] - times[1] >= Duration::from_millis(1500), "{times:?}");
+    drop(watching);
+}

@@ -1,0 +1,94 @@
+//! The Kubernetes datastore against an API server that answers as a test says: every answer that a real one gives seldom, at
+//! the wrong time, or never.
+
+mod failures;
+mod lists;
+mod vectors;
+mod watches;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bulrush::datastore::kubernetes::KubernetesStore;
+use bulrush::datastore::{Event, Kind};
+use bulrush::syncer::kind_watch::{KindEvent, KindHub, Subscriber};
+use serde_json::{Value as Json, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+const PODS: &str = "/api/v1/pods";
+/// Longer than any pause of a kind watch, in paused time.
+const PATIENCE: Duration = Duration::from_secs(700);
+
+/// The kind watches over a store, and what they say.
+struct Watching {
+    events: mpsc::Receiver<(usize, KindEvent)>,
+    _tasks: JoinSet<()>,
+}
+
+impl Watching {
+    /// Watches kinds; events carry the index of theirs.
+    fn start(store: KubernetesStore, kinds: &[Kind]) -> Self {
+        let mut hub = KindHub::new(Arc::new(store), 1);
+        let (sender, events) = mpsc::channel(100);
+        for (tag, kind) in kinds.iter().enumerate() {
+            hub.subscribe(kind.clone(), Subscriber { tag, events: sender.clone() });
+        }
+        let mut tasks = JoinSet::new();
+        tasks.spawn(hub.run(CancellationToken::new()));
+        Self { events, _tasks: tasks }
+    }
+
+    async fn next(&mut self) -> (usize, KindEvent) {
+        let event = tokio::time::timeout(PATIENCE, self.events.recv()).await.expect("an event comes in time");
+        event.expect("the watches run")
+    }
+
+    /// The next event in short: `list`, `objects a@1 b@2`, `listed 10`, `put a@3, gone b, bad c to 12`, `absent`.
+    async fn says(&mut self) -> String {
+        words(self.next().await.1)
+    }
+
+    /// Fails when something was said that nobody expected.
+    fn assert_silent(&mut self) {
+        if let Ok((_, event)) = self.events.try_recv() {
+            panic!("one event too many: {}", words(event));
+        }
+    }
+}
+
+fn words(event: KindEvent) -> String {
+    match event {
+        KindEvent::ListStart => "list".to_owned(),
+        KindEvent::Objects(objects) => {
+            let objects = objects.iter().map(|object| format!(" {}@{}", object.id, object.revision));
+            format!("objects{}", objects.collect::<String>())
+        }
+        KindEvent::ListEnd { revision, .. } => format!("listed {revision}"),
+        KindEvent::Changes(batch) => {
+            let events: Vec<String> = batch
+                .events
+                .iter()
+                .map(|event| match event {
+                    Event::Put(object) => format!("put {}@{}", object.id, object.revision),
+                    Event::Delete { id, .. } => format!("gone {id}"),
+                    Event::Malformed { id, .. } => format!("bad {id}"),
+                })
+                .collect();
+            format!("{} to {}", events.join(", "), batch.revision)
+        }
+        KindEvent::Absent => "absent".to_owned(),
+        KindEvent::Lost => "lost".to_owned(),
+    }
+}
+
+/// A pod of which little matters.
+fn pod(name: &str, revision: &str) -> Json {
+    json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n", "resourceVersion": revision}})
+}
+
+/// A page of a list.
+fn page(items: &[Json], revision: &str, next: &str) -> Json {
+    json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": revision, "continue": next}, "items": items})
+}
