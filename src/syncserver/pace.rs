@@ -21,7 +21,7 @@ use tokio::time::Instant;
 const FEW: u32 = 500;
 
 /// What each of the first [`FEW`] clients adds to the interval. With 500 of them and changes without end that is 80 rounds a
-/// second, for which fan-out takes about an eighth of two processors (docs/performance.md).
+/// second: at some 4 µs for a client and round (docs/performance.md), about a sixth of one processor.
 const NEAR: Duration = Duration::from_micros(25);
 
 /// What each client beyond [`FEW`] adds. Less, as latency counts more there: 2,000 clients are at 30 ms, 10,000 at 127 ms.

@@ -77,7 +77,8 @@ pub(super) struct Sender {
     joining: Option<(Arc<Mark>, Arc<Mark>)>,
     wake: watch::Receiver<u64>,
     dry: bool,
-    /// Whether it was dry until what it is filled with came.
+    /// Whether the driver had nothing to write and was woken for what comes next. Dry is not enough: what was queued before
+    /// may still be on its way.
     waited: bool,
     grace_until: Option<Instant>,
     grace_noted: bool,
@@ -152,7 +153,6 @@ impl Sender {
         }
         // Seen first, looked at second: what comes in between wakes us again.
         self.wake.borrow_and_update();
-        self.waited |= self.dry;
         self.dry = false;
         let mut queued = 0;
         while queued < FILL_BYTES {
@@ -165,6 +165,7 @@ impl Sender {
                 Step::Pause => break,
             }
         }
+        self.waited = false;
         Ok(())
     }
 
