@@ -108,6 +108,9 @@ fn with_hint(text: String) -> String {
         || lower.contains("lookup")
     {
         "check that etcd runs at this address and that no firewall is between"
+    } else if lower.contains("broken pipe") || lower.contains("reset by peer") {
+        // What is left of a refused handshake when our first bytes cross with the refusal.
+        "check the state of this etcd member, and whether it wants a client certificate (EtcdCertFile and EtcdKeyFile)"
     } else {
         "check the state of this etcd member"
     };

@@ -123,9 +123,9 @@ fn wrong_arguments_end_with_64_and_say_what_is_known() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_datastore_that_this_build_has_not_is_said_so() -> anyhow::Result<()> {
+fn the_kubernetes_datastore_needs_an_api_server() -> anyhow::Result<()> {
     let said = fails(&[("DatastoreType", "kubernetes")], FAILURE)?;
-    expect_line(&said, &["DatastoreType", "kubernetes", "etcdv3", "file"])
+    expect_line(&said, &["no API server is configured", "KUBECONFIG", "K8S_API_ENDPOINT"])
 }
 
 #[test]
