@@ -257,11 +257,14 @@ impl Feed {
         self.head.send_modify(|ticks| *ticks += 1);
     }
 
-    /// Crumbs that go into one message: a single one when the feed has kept up; otherwise as many as it takes to fill a
-    /// message or to have caught up.
+    /// Crumbs that go into one message: with a pace, all that came while the round waited, for one message costs every client
+    /// less than several; without one, a single one when the feed has kept up, and otherwise as many as it takes to have
+    /// caught up. Never more than fill a message.
     fn gather(&self, first: Arc<Breadcrumb>, trail: &mut Trail) -> Vec<Arc<Breadcrumb>> {
         let newest = trail.newest().at;
-        let lags = |crumb: &Breadcrumb| newest.saturating_duration_since(crumb.at) >= self.config.min_batching_age;
+        let paced = !self.config.pace_max.is_zero();
+        let lags =
+            |crumb: &Breadcrumb| paced || newest.saturating_duration_since(crumb.at) >= self.config.min_batching_age;
         let mut updates = first.deltas.len();
         let mut behind = lags(&first);
         let mut group = vec![first];

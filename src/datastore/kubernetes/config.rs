@@ -134,7 +134,7 @@ impl KubernetesConfig {
     /// Makes the client's configuration; reads files.
     pub(super) fn load(&self) -> Result<kube::Config, ConfigError> {
         let mut config = match self.kubeconfig()? {
-            Some(kubeconfig) => self.from_kubeconfig(kubeconfig)?,
+            Some(kubeconfig) => from_kubeconfig(kubeconfig)?,
             None => kube::Config::incluster_env()
                 .map_err(|error| ConfigError::NotInCluster { reason: error.to_string() })?,
         };
@@ -217,26 +217,26 @@ impl KubernetesConfig {
             }
         }
     }
+}
 
-    fn from_kubeconfig(&self, kubeconfig: Kubeconfig) -> Result<kube::Config, ConfigError> {
-        let has_proxy = kubeconfig.clusters.iter().any(|named| {
-            named.cluster.as_ref().and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|url| !url.is_empty())
-        });
-        let settings = |reason: String| ConfigError::Settings { reason };
-        // Nothing in there waits: files are read as they are.
-        let options = KubeConfigOptions::default();
-        let loading = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
-        let loaded = futures_util::FutureExt::now_or_never(loading)
-            .ok_or_else(|| settings("the kubeconfig could not be read at once".to_owned()))?;
-        let mut config = loaded.map_err(|error| settings(error.to_string()))?;
-        if has_proxy {
-            return Err(settings("the kubeconfig names a proxy (proxy-url), which is not supported".to_owned()));
-        }
-        if let Some(proxy) = config.proxy_url.take() {
-            tracing::warn!(%proxy, "the API server is reached directly: proxies of the environment are not used");
-        }
-        Ok(config)
+fn from_kubeconfig(kubeconfig: Kubeconfig) -> Result<kube::Config, ConfigError> {
+    let has_proxy = kubeconfig.clusters.iter().any(|named| {
+        named.cluster.as_ref().and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|url| !url.is_empty())
+    });
+    let settings = |reason: String| ConfigError::Settings { reason };
+    // Nothing in there waits: files are read as they are.
+    let options = KubeConfigOptions::default();
+    let loading = kube::Config::from_custom_kubeconfig(kubeconfig, &options);
+    let loaded = futures_util::FutureExt::now_or_never(loading)
+        .ok_or_else(|| settings("the kubeconfig could not be read at once".to_owned()))?;
+    let mut config = loaded.map_err(|error| settings(error.to_string()))?;
+    if has_proxy {
+        return Err(settings("the kubeconfig names a proxy (proxy-url), which is not supported".to_owned()));
     }
+    if let Some(proxy) = config.proxy_url.take() {
+        tracing::warn!(%proxy, "the API server is reached directly: proxies of the environment are not used");
+    }
+    Ok(config)
 }
 
 #[cfg(test)]

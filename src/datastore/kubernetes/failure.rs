@@ -37,13 +37,11 @@ const MAX_WORDS: usize = 500;
 impl Failure {
     /// Reads an answer that is no success. `body` is a `Status`, or whatever a proxy in between says.
     pub(super) fn of_answer(code: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Self {
-        match serde_json::from_slice::<Status>(body) {
-            Ok(status) => Self::of_status(code.as_u16(), retry_after, &status),
-            Err(_) => {
-                let words = String::from_utf8_lossy(body);
-                Self::of_code(code.as_u16(), retry_after, "", clip(words.trim()))
-            }
+        if let Ok(status) = serde_json::from_slice::<Status>(body) {
+            return Self::of_status(code.as_u16(), retry_after, &status);
         }
+        let words = String::from_utf8_lossy(body);
+        Self::of_code(code.as_u16(), retry_after, "", clip(words.trim()))
     }
 
     /// Reads the `Status` that a watch sends when it fails.

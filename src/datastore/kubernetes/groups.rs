@@ -94,17 +94,13 @@ impl Groups {
         let body = client.get("/apis").await?;
         let served: ServedGroups = serde_json::from_slice(&body)
             .map_err(|error| Failure::retry(format!("the list of API groups cannot be read: {error}")))?;
-        match decide(served.groups.iter().map(|group| group.name.as_str())) {
-            Some(group) => {
-                let group = *self.decided.get_or_init(|| group);
-                info!(group = group.group(), version = group.version(), "Calico's kinds are in this API group");
-                Ok(group)
-            }
-            None => {
-                *undecided = Some(Instant::now());
-                Ok(CalicoGroup::CrdV1)
-            }
-        }
+        let Some(group) = decide(served.groups.iter().map(|group| group.name.as_str())) else {
+            *undecided = Some(Instant::now());
+            return Ok(CalicoGroup::CrdV1);
+        };
+        let group = *self.decided.get_or_init(|| group);
+        info!(group = group.group(), version = group.version(), "Calico's kinds are in this API group");
+        Ok(group)
     }
 
     /// The names that the kind's `CustomResourceDefinition` can have here.

@@ -62,7 +62,7 @@ impl Lister {
             match std::mem::replace(&mut self.step, Step::Over) {
                 Step::Over => return Ok(None),
                 Step::Start => self.step = self.start().await?,
-                Step::Stream { open, started, deferred } => return self.from_stream(open, started, deferred).await,
+                Step::Stream { open, started, deferred } => return self.streamed(open, started, deferred).await,
                 Step::Pages { resource, dialect, started, limit, token } => {
                     let mut refusals = 0;
                     loop {
@@ -112,7 +112,7 @@ impl Lister {
     }
 
     /// Reads from the stream until a page is full or the initial events are complete.
-    async fn from_stream(
+    async fn streamed(
         &mut self,
         mut open: Box<OpenWatch>,
         started: SystemTime,
