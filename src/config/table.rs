@@ -424,7 +424,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "ServerMinBatchingAgeThresholdSecs",
         Kind::Seconds,
         "0.01",
-        "How far behind an agent must be before steps are joined into larger messages for it.",
+        "Without a pace (ServerPaceMaxSecs = 0): how far behind an agent must be before steps are joined into larger messages for it. With one, all steps of a round are.",
     )
     .zero(Zero::Becomes("0.1")),
     OptionSpec::new(
