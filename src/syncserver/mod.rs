@@ -31,6 +31,7 @@ mod join;
 mod liveness;
 mod pace;
 mod peers;
+mod pieces;
 mod reason;
 mod ring;
 mod sender;

@@ -6,6 +6,7 @@ mod handshake;
 mod harness;
 mod pairing;
 mod slow;
+mod snapshots;
 mod sockets;
 mod stream;
 mod timers;
