@@ -42,6 +42,7 @@ pub(super) fn measure(
         port: 0,
         // Only changes are to be counted.
         ping_interval: Duration::from_secs(3600),
+        pong_timeout: Duration::from_secs(7200),
         seed: 1,
         ..Config::default()
     };
