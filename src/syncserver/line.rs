@@ -342,3 +342,181 @@ impl<S: Stream> Passenger for Line<S> {
         self.client.lacks(head)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+
+    use super::super::feed::Feed;
+    use super::super::liveness::Timeouts;
+    use super::super::sender::Patience;
+    use super::super::tests::harness::{lone_feed, update};
+    use super::super::tracker::Tracker;
+    use super::super::transport::Transport;
+    use super::*;
+    use crate::model::SyncerEvent;
+    use crate::snapcache::SnapCache;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Wakes {
+        fn count(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// A line that rests, whose task is played by the test and whose pump never comes by itself.
+    struct Scene {
+        cache: SnapCache,
+        feed: Arc<Feed>,
+        line: Arc<Line<DuplexStream>>,
+        inbound: Inbound,
+        client: Arc<Client>,
+        agent: DuplexStream,
+        wakes: Arc<Wakes>,
+    }
+
+    impl Scene {
+        async fn new(pipe: usize) -> Self {
+            let (cache, lease) = lone_feed();
+            let feed = Arc::clone(&lease);
+            let now = Instant::now();
+            let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
+            let (agent, server) = duplex(pipe);
+            let sender = Sender::new(lease, Patience { max_fall_behind: HOUR, grace: HOUR });
+            let timeouts = Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR };
+            let liveness = Liveness::new(timeouts, false, 1, now);
+            let link = Link::new(Transport::plain(server));
+            let line = Line::new(client.clone(), Streaming::new(link, sender, liveness, client.clone(), now));
+            let inbound = Inbound::native(BytesMut::new());
+            let mut scene = Self { cache, feed, line, inbound, client, agent, wakes: Arc::default() };
+            while let Some(mut progress) = scene.turn() {
+                progress.changed().await.expect("the snapshot is held");
+            }
+            assert_eq!(scene.poll(), None, "at rest");
+            scene
+        }
+
+        fn turn(&self) -> Option<watch::Receiver<u64>> {
+            self.line.with(|streaming| streaming.turn(Instant::now())).expect("in order").progress
+        }
+
+        /// Polls as the task does. Returns a word for what came of it.
+        fn poll(&mut self) -> Option<&'static str> {
+            let waker = self.wakes.clone().into();
+            let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
+            match done {
+                Poll::Pending => None,
+                Poll::Ready(Done::Woken) => Some("woken"),
+                Poll::Ready(Done::Wrote(bytes)) => {
+                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now()));
+                    Some("wrote")
+                }
+                Poll::Ready(Done::Read) => Some("read"),
+                Poll::Ready(Done::Ended(_)) => Some("ended"),
+            }
+        }
+
+        /// A change, up to its being in the ring.
+        async fn change(&mut self, value: &[u8]) {
+            let before = self.feed.head().sequence;
+            let mut head = self.feed.subscribe();
+            self.cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(value))])]);
+            while self.feed.head().sequence == before {
+                head.changed().await.expect("the feed lives");
+            }
+        }
+
+        async fn read(&mut self, bytes: usize) {
+            let mut read = vec![0; bytes];
+            self.agent.read_exact(&mut read).await.expect("the server lives");
+        }
+
+        fn sequence(&self) -> u64 {
+            self.line.with(|streaming| streaming.sender.mark().sequence)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_at_rest_is_served_and_its_task_sleeps_on() {
+        let mut scene = Scene::new(1 << 20).await;
+        for n in 1..=3 {
+            scene.change(&[n; 100]).await;
+            let mut pass = Pass::new(&scene.feed);
+            scene.line.serve(&mut pass);
+            let bytes = usize::try_from(pass.bytes).expect("few");
+            assert!(bytes > 100, "{bytes}");
+            scene.line.serve(&mut pass);
+            assert_eq!(pass.bytes, bytes as u64, "the same is not sent twice");
+            scene.read(bytes).await;
+            assert_eq!(scene.sequence(), scene.feed.head().sequence);
+        }
+        assert_eq!(scene.wakes.count(), 0);
+        assert!(scene.turn().is_none() && scene.poll().is_none(), "nothing is left for the task");
+    }
+
+    #[tokio::test]
+    async fn what_a_socket_has_no_room_for_is_left_to_the_task() {
+        let mut scene = Scene::new(64).await;
+        scene.change(&[1; 200]).await;
+        let mut pass = Pass::new(&scene.feed);
+        scene.line.serve(&mut pass);
+        assert_eq!((pass.bytes, scene.wakes.count()), (64, 1));
+        // The next change comes while the socket is full. The pump passes by; the task will find it.
+        scene.change(&[2; 200]).await;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        assert_eq!(scene.poll(), Some("woken"));
+        let mut read = 0;
+        while scene.sequence() != scene.feed.head().sequence || scene.line.with(|line| !line.link.is_drained()) {
+            scene.turn();
+            if scene.poll().is_none() {
+                scene.read(64).await;
+                read += 64;
+            }
+        }
+        assert!(read > 300, "{read}");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_locked_is_not_waited_for_and_its_task_looks_again() {
+        let mut scene = Scene::new(1 << 20).await;
+        scene.change(&[1; 100]).await;
+        {
+            let _task = scene.line.lock();
+            scene.line.serve(&mut Pass::new(&scene.feed));
+        }
+        assert_eq!((scene.sequence(), scene.wakes.count()), (0, 1));
+        assert_eq!(scene.poll(), Some("woken"));
+        scene.turn();
+        assert_eq!(scene.poll(), Some("wrote"));
+        assert_eq!(scene.sequence(), scene.feed.head().sequence);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_gone_is_noticed_by_its_task() {
+        let mut scene = Scene::new(1 << 20).await;
+        scene.change(&[1; 100]).await;
+        scene.agent = duplex(1).0;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        let client = scene.client.clone();
+        let call = poll_fn(|cx| client.poll_call(cx)).await;
+        assert_eq!(call, Call::Look);
+        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).err();
+        assert_eq!(reason, Some(CloseReason::ClientClosed));
+    }
+}

@@ -74,7 +74,7 @@ pub(super) struct Pass<'a> {
 }
 
 impl<'a> Pass<'a> {
-    fn new(feed: &'a Feed) -> Self {
+    pub(super) fn new(feed: &'a Feed) -> Self {
         Self { feed, known: None, now: Instant::now(), bytes: 0 }
     }
 
@@ -234,5 +234,68 @@ impl Drop for Seat {
         let passenger = self.feed.pump().shard_of(self.id).lock().remove(&self.id);
         // What it holds may be large; others wait for the lock, not for that.
         drop(passenger);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::tests::harness::lone_feed;
+    use super::*;
+
+    /// Writes down when it was served.
+    #[derive(Debug)]
+    struct Witness {
+        id: u64,
+        log: Arc<Mutex<Vec<u64>>>,
+        nudges: AtomicU64,
+    }
+
+    impl Passenger for Witness {
+        fn serve(&self, _: &mut Pass<'_>) {
+            self.log.lock().expect("not poisoned").push(self.id);
+        }
+
+        fn nudge(&self) {
+            self.nudges.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn lacks(&self, _: &Mark) -> u64 {
+            self.id
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pass_goes_to_everybody_once_and_begins_elsewhere_each_time() {
+        let (_cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
+        let seats: Vec<Seat> = (1..=200).map(|id| Seat::take(feed.clone(), id, witness(id))).collect();
+        assert_eq!(feed.pump().most_lacked(&feed.head()), 200);
+        let (mut first, mut begins) = (0, Vec::new());
+        for _ in 0..5 {
+            first = feed.pump().shards[0].pass(&feed, first).await;
+            let mut visited = std::mem::take(&mut *log.lock().expect("not poisoned"));
+            begins.extend(visited.first().copied());
+            visited.sort_unstable();
+            assert_eq!(visited, (1..=200).collect::<Vec<_>>());
+        }
+        assert_eq!(begins, [1, 65, 129, 193, 1]);
+        drop(seats);
+        feed.pump().shards[0].pass(&feed, first).await;
+        assert!(log.lock().expect("not poisoned").is_empty(), "whoever has left is not served");
+    }
+
+    #[tokio::test]
+    async fn everybody_is_nudged_when_the_feed_ends() {
+        let (cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        let witness = Arc::new(Witness { id: 1, log: Arc::default(), nudges: AtomicU64::new(0) });
+        let _seat = Seat::take(feed.clone(), 1, witness.clone());
+        drop(cache);
+        Pump::run(feed, 0).await;
+        assert!(witness.nudges.load(Ordering::SeqCst) >= 1);
     }
 }
