@@ -122,8 +122,9 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         syncers: views.iter().map(|view| (view.syncer, view.metrics.clone())).collect(),
     };
     let acceptor = sync_tls.clone().map(|tls| -> syncserver::TlsSource { Arc::new(move || tls.acceptor()) });
-    let bound =
-        Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
+    // Replicas that start together must not ping and drop in step.
+    let server_config = server_config(&config, rand::random());
+    let bound = Server::bind(server_config, readers, metrics, acceptor).await.context("start the sync server")?;
     let server = bound.handle();
     let listening = bound.local_addr().context("read the sync server's address")?;
     info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
@@ -280,7 +281,8 @@ fn load_metrics_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
     configured.map(load).transpose().context("load TLS for metrics")
 }
 
-fn server_config(config: &Config) -> syncserver::Config {
+/// The sync server's part of the configuration. Every field is named, so that none keeps a default that nobody can change.
+fn server_config(config: &Config, seed: u64) -> syncserver::Config {
     let (from, connections) = (&config.server, &config.connections);
     syncserver::Config {
         host: from.host.clone(),
@@ -302,6 +304,59 @@ fn server_config(config: &Config) -> syncserver::Config {
         snapshot_max_age: from.snapshot_max_age,
         max_handshakes: from.max_handshakes,
         send_buffer: from.send_buffer,
-        ..syncserver::Config::default()
+        pace_max: from.pace_max,
+        seed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::table::{Group, Kind, OPTIONS, OptionSpec};
+    use crate::config::{self, Value};
+
+    /// Options beside the sync server's that are in its groups.
+    const OF_OTHERS: [&str; 8] = [
+        "SnapshotCacheMaxBatchSize",
+        "WorkerThreads",
+        "MaxConnectionsLowerLimit",
+        "ConnectionRebalancingMode",
+        "K8sServicePollIntervalSecs",
+        "K8sNamespace",
+        "K8sServiceName",
+        "K8sPortName",
+    ];
+
+    fn with(variables: &[(&str, &str)]) -> syncserver::Config {
+        let variables =
+            variables.iter().map(|(name, text)| (format!("TYPHA_{}", name.to_uppercase()).into(), text.into()));
+        let loaded = config::load(Path::new("no-such-file.cfg"), variables);
+        server_config(&loaded.config.expect("the values are good"), 0)
+    }
+
+    /// A value that is not the default.
+    fn another(spec: &OptionSpec, default: &Value) -> String {
+        match (spec.kind, default) {
+            (Kind::Int { .. }, Value::Int(number)) => (number + 1).to_string(),
+            (Kind::Seconds, Value::Seconds(seconds)) => (seconds * 1.5).to_string(),
+            (Kind::HostAddress | Kind::Text, _) => "elsewhere".to_owned(),
+            (kind, _) => unreachable!("no other value of {} ({kind:?}) is known here", spec.name),
+        }
+    }
+
+    #[test]
+    fn every_option_of_the_sync_server_reaches_it() {
+        let defaults = config::load(Path::new("no-such-file.cfg"), []).options;
+        for option in defaults {
+            let spec = option.spec;
+            if ![Group::Server, Group::Connections].contains(&spec.group) || OF_OTHERS.contains(&spec.name) {
+                continue;
+            }
+            let set = with(&[(spec.name, &another(spec, &option.value))]);
+            assert_ne!(set, with(&[]), "{} changes nothing", spec.name);
+        }
+        assert!(OF_OTHERS.iter().all(|name| OPTIONS.iter().any(|spec| spec.name == *name)), "no name is outdated");
     }
 }
