@@ -122,9 +122,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         syncers: views.iter().map(|view| (view.syncer, view.metrics.clone())).collect(),
     };
     let acceptor = sync_tls.clone().map(|tls| -> syncserver::TlsSource { Arc::new(move || tls.acceptor()) });
-    // Replicas that start together must not ping and drop in step.
-    let server_config = server_config(&config, rand::random());
-    let bound = Server::bind(server_config, readers, metrics, acceptor).await.context("start the sync server")?;
+    let bound =
+        Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
     let server = bound.handle();
     let listening = bound.local_addr().context("read the sync server's address")?;
     info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
@@ -282,7 +281,7 @@ fn load_metrics_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
 }
 
 /// The sync server's part of the configuration. Every field is named, so that none keeps a default that nobody can change.
-fn server_config(config: &Config, seed: u64) -> syncserver::Config {
+fn server_config(config: &Config) -> syncserver::Config {
     let (from, connections) = (&config.server, &config.connections);
     syncserver::Config {
         host: from.host.clone(),
@@ -305,7 +304,7 @@ fn server_config(config: &Config, seed: u64) -> syncserver::Config {
         max_handshakes: from.max_handshakes,
         send_buffer: from.send_buffer,
         pace_max: from.pace_max,
-        seed,
+        seed: syncserver::RANDOM_SEED,
     }
 }
 
@@ -333,7 +332,7 @@ mod tests {
         let variables =
             variables.iter().map(|(name, text)| (format!("TYPHA_{}", name.to_uppercase()).into(), text.into()));
         let loaded = config::load(Path::new("no-such-file.cfg"), variables);
-        server_config(&loaded.config.expect("the values are good"), 0)
+        server_config(&loaded.config.expect("the values are good"))
     }
 
     /// A value that is not the default.

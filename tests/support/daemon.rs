@@ -146,6 +146,13 @@ impl Daemon {
         Ok(())
     }
 
+    /// Asks it to end, and waits until it has with status 0.
+    pub(crate) fn end(&mut self) -> anyhow::Result<()> {
+        self.signal("TERM")?;
+        anyhow::ensure!(self.wait()?.code() == Some(0), "{}", self.log());
+        Ok(())
+    }
+
     /// Waits for its end.
     pub(crate) fn wait(&mut self) -> anyhow::Result<ExitStatus> {
         let status = eventually("the daemon ends", || self.child.try_wait().ok().flatten());
