@@ -139,6 +139,14 @@ impl Daemon {
         self.child.id()
     }
 
+    /// The most memory that was ever resident, in bytes.
+    pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a line of the peak")?;
+        let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
+        Ok(kib << 10)
+    }
+
     /// Sends it a signal by name, for example `TERM`.
     pub(crate) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
