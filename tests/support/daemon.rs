@@ -139,10 +139,10 @@ impl Daemon {
         self.child.id()
     }
 
-    /// The most memory that was ever resident, in bytes.
-    pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
+    /// Its anonymous memory now, in bytes: what it has allocated, without the program's own pages.
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).context("a line of the peak")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("a line of memory")?;
         let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
         Ok(kib << 10)
     }

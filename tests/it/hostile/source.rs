@@ -18,18 +18,18 @@ const SETS: usize = 150;
 /// Networks of a set. With as many, its value is about 1 KB that hardly compresses.
 const NETS: usize = 60;
 /// Changes at once, and the pause until the next: 200 changes a second, which are more bytes than a slow reader takes.
-const CHANGES: usize = 10;
+pub(super) const CHANGES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Every so manyth change deletes its set, until the next change of it.
-const DELETED: u64 = 7;
+const DELETED: usize = 7;
 
 /// See the module.
 pub(super) struct Source {
     etcd: Client,
     server: Etcd,
     /// The version of each set; `None`: deleted.
-    versions: Vec<Option<u64>>,
-    changes: u64,
+    versions: Vec<Option<usize>>,
+    changes: usize,
 }
 
 impl Source {
@@ -68,11 +68,11 @@ impl Source {
 
     /// Changes the next few sets.
     async fn change(&mut self) -> anyhow::Result<()> {
-        let mut operations = Vec::with_capacity(CHANGES);
+        let mut operations = Vec::new();
         for _ in 0..CHANGES {
-            let (index, version) = (self.changes as usize % SETS, self.changes);
+            let (index, version) = (self.changes % SETS, self.changes);
             self.changes += 1;
-            let deleted = version >= SETS as u64 && version.is_multiple_of(DELETED);
+            let deleted = version >= SETS && version.is_multiple_of(DELETED);
             self.versions[index] = (!deleted).then_some(version);
             let key = format!("{PREFIX}/set-{index}");
             operations.push(match self.versions[index] {
@@ -88,7 +88,7 @@ impl Source {
     pub(super) fn is_held(&self, values: &Values) -> bool {
         let sets = values.keys().filter(|key| key.starts_with("/calico/v1/netset/")).count();
         let present = self.versions.iter().flatten().count();
-        let newest = |(index, version): (usize, &Option<u64>)| {
+        let newest = |(index, version): (usize, &Option<usize>)| {
             let held = values.get(&Key::from(format!("/calico/v1/netset/set-{index}").as_str()));
             let held = held.map(|value| serde_json::from_slice::<Value>(value).unwrap_or_default());
             match (version, held) {
@@ -101,8 +101,8 @@ impl Source {
 }
 
 /// A version of a network set.
-fn set(index: usize, version: u64) -> Value {
-    let mut random = SmallRng::seed_from_u64(version);
+fn set(index: usize, version: usize) -> Value {
+    let mut random = SmallRng::seed_from_u64(version as u64);
     let nets: Vec<String> = (0..NETS)
         .map(|_| {
             let [a, b, c, d] = random.random::<u32>().to_be_bytes();
