@@ -88,6 +88,10 @@ pub struct SyncerMetrics {
     pub snapshot_raw_bytes: IntGauge,
     /// Bytes of the last snapshot after compression.
     pub snapshot_compressed_bytes: IntGauge,
+    /// Ours: pieces of snapshots that were encoded.
+    pub snapshot_pieces_encoded: IntCounter,
+    /// Ours: pieces of snapshots that were taken over from the snapshot before, for nothing in them had changed.
+    pub snapshot_pieces_reused: IntCounter,
     /// Ours: values that validation blanked.
     pub values_invalid: IntCounter,
     /// Ours: objects that could not be converted.
@@ -167,6 +171,14 @@ impl SyncerMetrics {
             snapshot_compressed_bytes: gauge(
                 "typha_snapshot_compressed_bytes",
                 "Size of the last snapshot after compression, in bytes.",
+            ),
+            snapshot_pieces_encoded: counter(
+                "bulrush_snapshot_pieces_encoded_total",
+                "Number of pieces of snapshots that were encoded.",
+            ),
+            snapshot_pieces_reused: counter(
+                "bulrush_snapshot_pieces_reused_total",
+                "Number of pieces of snapshots that were taken over unchanged from the snapshot before.",
             ),
             values_invalid: counter("bulrush_values_invalid_total", "Number of values that validation blanked."),
             objects_unconvertible: counter(

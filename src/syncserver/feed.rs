@@ -28,6 +28,7 @@ use tokio_util::task::TaskTracker;
 use super::filter::Filter;
 use super::join::join;
 use super::pace::Pace;
+use super::pieces::Recipe;
 use super::pump::Pump;
 use super::ring::{Limits, Mark, Ring, Taken};
 use super::snapshot::Snapshot;
@@ -43,7 +44,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How many housekeepings a feed without clients survives: clients that reconnect find it as it was.
 const IDLE_ROUNDS: u32 = 30;
 
-/// How long a snapshot that nobody asks for is kept.
+/// How long a snapshot that nobody asks for is kept. Not longer, though the next one could take over pieces of it: a client
+/// that comes once in a while can wait the moment that encoding takes, and the memory would be held all the time.
 const SNAPSHOT_IDLE: Duration = Duration::from_secs(10);
 
 /// Encoded bytes after which clients are woken and other tasks get their turn, in the middle of a long round.
@@ -174,15 +176,18 @@ impl Feed {
         if let Some(before_last) = state.previous.upgrade() {
             before_last.give_up();
         }
-        let entries = self.key.wire.snapshot_entries(self.config.max_message_size);
-        let snapshot = Snapshot::new(head, self.format.clone(), self.key.filter.clone(), entries, now);
+        let wire = self.key.wire;
+        let (most, full) = (wire.snapshot_entries(self.config.max_message_size), wire.snapshot_piece_bytes());
+        let recipe = Recipe::new(self.format.clone(), self.key.filter.clone(), most, full);
+        let snapshot = Snapshot::new(head, recipe, now);
         let last = state.snapshot.replace(Shared { snapshot: snapshot.clone(), asked_at: now });
         state.previous = last.as_ref().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));
-        // Freeing the last one may take a while; nobody should have to wait for that.
+        // Looking through the last one and freeing it may take a while; nobody should have to wait for that.
         drop(state);
+        let base = last.as_ref().map(|last| last.snapshot.as_base());
         drop(last);
         self.metrics.snapshots_generated.inc();
-        self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), self.metrics.clone()));
+        self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone()));
         snapshot
     }
 

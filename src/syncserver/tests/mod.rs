@@ -6,6 +6,7 @@ mod handshake;
 pub(super) mod harness;
 mod pairing;
 mod slow;
+mod snapshots;
 mod sockets;
 mod stream;
 mod timers;
