@@ -1,15 +1,20 @@
-//! Where the server under test reads from, and where changes are written to: etcd, or a Kubernetes API server.
+//! Where the server under test reads from, and where changes are written to: etcd, or a Kubernetes API server. Or nowhere,
+//! for a server whose datastore is not ours to write to.
 
 use std::path::PathBuf;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use etcd_client::Client;
 use futures_util::future::BoxFuture;
 
+use crate::args::Args;
 use crate::data;
-use crate::kubernetes::{self, Cluster};
+use crate::kubernetes::Cluster;
 use crate::real_etcd::Etcd;
 use crate::relay::Relay;
+
+/// Endpoints are changed in steps of this prime, so that neighbours in time are not neighbours in the datastore.
+const STRIDE: usize = 7919;
 
 /// A filled datastore.
 pub(crate) enum Store {
@@ -17,11 +22,24 @@ pub(crate) enum Store {
     Etcd { url: String, client: Box<Client>, size: data::Size, _process: Option<Box<Etcd>> },
     /// Pods and the rest in an API server of ours.
     Kubernetes(Box<Cluster>),
+    /// Whatever the server reads; nothing is written to it.
+    Elsewhere,
 }
 
 impl Store {
+    /// The one that the arguments ask for, filled.
+    pub(crate) async fn start(args: &Args) -> anyhow::Result<Self> {
+        if args.kubernetes {
+            return Ok(Self::Kubernetes(Box::new(Cluster::start(args).await?)));
+        }
+        if args.server.is_some() && args.etcd.is_none() {
+            return Ok(Self::Elsewhere);
+        }
+        Self::etcd(args.etcd.as_deref(), args.size()).await
+    }
+
     /// Fills the etcd at `url`, or one of our own.
-    pub(crate) async fn etcd(url: Option<&str>, endpoints: usize) -> anyhow::Result<Self> {
+    async fn etcd(url: Option<&str>, size: data::Size) -> anyhow::Result<Self> {
         let (url, process) = if let Some(url) = url {
             (url.to_owned(), None)
         } else {
@@ -30,14 +48,8 @@ impl Store {
         };
         let mut client =
             Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;
-        let size = data::Size::of(endpoints);
         data::fill(&mut client, size).await?;
         Ok(Self::Etcd { url, client: Box::new(client), size, _process: process })
-    }
-
-    /// Starts and fills an API server.
-    pub(crate) async fn kubernetes(pods: usize) -> anyhow::Result<Self> {
-        Ok(Self::Kubernetes(Box::new(Cluster::start(kubernetes::Size::of(pods)).await?)))
     }
 
     /// The name of the datastore.
@@ -45,6 +57,7 @@ impl Store {
         match self {
             Self::Etcd { .. } => "etcd",
             Self::Kubernetes(_) => "kubernetes",
+            Self::Elsewhere => "elsewhere",
         }
     }
 
@@ -62,21 +75,38 @@ impl Store {
                     ("CALICO_API_GROUP", "crd.projectcalico.org/v1".to_owned()),
                 ]
             }
+            Self::Elsewhere => Vec::new(),
         };
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// Writes change number `number`, which agents see as a label of an endpoint.
-    pub(crate) fn change(&self, number: usize) -> BoxFuture<'static, anyhow::Result<()>> {
+    pub(crate) fn change(&self, number: usize) -> anyhow::Result<BoxFuture<'static, anyhow::Result<()>>> {
         match self {
             Self::Etcd { client, size, .. } => {
                 let (mut client, size) = (client.clone(), *size);
-                let endpoint = number.wrapping_mul(7919) % size.endpoints;
+                let endpoint = self.changed(number);
                 let (key, value) =
                     (data::endpoint_key(endpoint, size), data::endpoint_value(endpoint, number as u64, size));
-                Box::pin(async move { client.put(key, value, None).await.map(drop).context("write a change to etcd") })
+                let put = async move { client.put(key, value, None).await.map(drop).context("write a change to etcd") };
+                Ok(Box::pin(put))
             }
-            Self::Kubernetes(cluster) => Box::pin(cluster.change(number)),
+            Self::Kubernetes(cluster) => Ok(cluster.change(self.changed(number), number)),
+            Self::Elsewhere => bail!("changes need the server's datastore: give --etcd"),
+        }
+    }
+
+    /// Which endpoint change number `number` is about: a different one each time, until all had their turn.
+    pub(crate) fn changed(&self, number: usize) -> usize {
+        number.wrapping_mul(STRIDE) % self.endpoints().max(1)
+    }
+
+    /// How many endpoints it holds.
+    pub(crate) fn endpoints(&self) -> usize {
+        match self {
+            Self::Etcd { size, .. } => size.endpoints,
+            Self::Kubernetes(cluster) => cluster.pods(),
+            Self::Elsewhere => 0,
         }
     }
 }
