@@ -16,8 +16,17 @@ use tokio::time::Instant;
 
 use crate::tls::Tls;
 
-/// When each numbered change was written. Index = number.
-pub(crate) type Written = Arc<Mutex<Vec<Option<Instant>>>>;
+/// When each change of a run was written. Numbers go on from run to run, so that a change is never one that was there already.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// The number of the first change.
+    pub(crate) first: usize,
+    /// When each was written.
+    pub(crate) at: Vec<Option<Instant>>,
+}
+
+/// The table of a run, shared by who writes and who reads.
+pub(crate) type Written = Arc<Mutex<Table>>;
 
 /// What a probe has seen.
 #[derive(Clone, Debug, Default)]
@@ -28,7 +37,7 @@ pub(crate) struct Seen {
     /// When it was in sync, and how many bytes it had read from the connection by then.
     pub(crate) in_sync_at: Option<Instant>,
     pub(crate) in_sync_bytes: u64,
-    /// How long each numbered change took, in milliseconds. Index = number.
+    /// How long each change of the table took, in milliseconds.
     pub(crate) latencies_ms: Vec<Option<f64>>,
     /// How many changes it has seen.
     pub(crate) changes: usize,
@@ -164,9 +173,10 @@ async fn follow_on(
                         }
                         for kv in &kvs {
                             let Some(number) = change_number(&kv.value) else { continue };
-                            let Some(at) = written.get(number).copied().flatten() else { continue };
-                            seen.latencies_ms.resize(written.len(), None);
-                            let latency = &mut seen.latencies_ms[number];
+                            let Some(i) = number.checked_sub(written.first) else { continue };
+                            let Some(at) = written.at.get(i).copied().flatten() else { continue };
+                            seen.latencies_ms.resize(written.at.len(), None);
+                            let latency = &mut seen.latencies_ms[i];
                             if latency.is_none() {
                                 *latency = Some(now.duration_since(at).as_secs_f64() * 1e3);
                                 seen.changes += 1;

@@ -80,11 +80,34 @@ fn whole(number: f64) -> Value {
     number.into()
 }
 
+/// What a table begins with; the rest follows by name.
+const FIRST: &[&str] = &[
+    "scenario",
+    "server",
+    "datastore",
+    "endpoints",
+    "keys",
+    "clients",
+    "clients_live",
+    "rate",
+    "seconds",
+    "p50_ms",
+    "p90_ms",
+    "p99_ms",
+    "max_ms",
+    "server_cpu_secs",
+    "server_rss_mib",
+    "server_peak_mib",
+    "cpu_by_process",
+];
+
 /// Prints a result for people.
 pub(crate) fn print_table(result: &Value) {
     let Some(fields) = result.as_object() else { return };
     eprintln!();
-    for (name, value) in fields {
+    let first = FIRST.iter().filter_map(|name| fields.get_key_value(*name));
+    let rest = fields.iter().filter(|(name, _)| !FIRST.contains(&name.as_str()));
+    for (name, value) in first.chain(rest) {
         match value {
             Value::Array(_) => {}
             Value::Object(_) if name == "min" => {}

@@ -166,16 +166,17 @@ impl Probes {
 
     /// How many changes never arrived because a newer one of the same endpoint did. Fails if there is none.
     fn overwritten(&self, store: &Store, changes: usize) -> anyhow::Result<usize> {
+        let first = self.written.lock().expect("nobody panics while holding the table of writes").first;
         let mut most = 0;
         for (i, seen) in self.seen.iter().enumerate() {
             let seen = seen.borrow();
             let mut newest = std::collections::HashSet::new();
             let mut missed = 0;
             // From the newest backwards: an endpoint's first one here must have arrived.
-            for number in (1..=changes).rev() {
-                let came = seen.latencies_ms.get(number).copied().flatten().is_some();
-                let is_newest = newest.insert(store.changed(number));
-                ensure!(came || !is_newest, "probe {i} never got change {number} of {changes}");
+            for change in (0..changes).rev() {
+                let came = seen.latencies_ms.get(change).copied().flatten().is_some();
+                let is_newest = newest.insert(store.changed(first + change));
+                ensure!(came || !is_newest, "probe {i} never got change {} of {changes}", change + 1);
                 missed += usize::from(!came);
             }
             most = most.max(missed);

@@ -24,14 +24,14 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let session = Session::start(args, store, None).await?;
     let mut probes = session.probes(args.probes).await?;
     let agents = session.agents(args.counting(), true, false).await?;
-    if let Store::Kubernetes(cluster) = store {
+    if let Some(cluster) = store.cluster() {
         cluster.warm_up().await?;
     }
     agents.settled().await?;
     tokio::time::sleep(session.settle_time()).await;
 
     let changes = rate as usize * args.seconds as usize;
-    changes::prepare(&probes.written, changes);
+    changes::prepare(store, &probes.written, changes);
     let received_before = agents.received();
     let (bytes_before, reads_before) = (agents.shared.bytes.load(Relaxed), agents.shared.reads.load(Relaxed));
     let messages_before = probes.messages();
@@ -46,7 +46,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     })?;
     let cpu_before = CpuTimes::now(session.server.pid);
     let (server_before, began) = (session.server.cpu_secs(), Instant::now());
-    let writes = changes::write(store, &probes.written, changes, rate).await?;
+    let writes = changes::write(store, &probes.written, rate).await?;
     let overwritten = probes.arrived(store, changes).await?;
     let seconds = began.elapsed().as_secs_f64();
     let server_cpu = session.server.cpu_secs().zip(server_before).map(|(after, before)| after - before);

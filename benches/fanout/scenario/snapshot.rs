@@ -57,18 +57,18 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let mut probes = session.held_probes(args.probes);
     tokio::time::sleep(session.settle_time()).await;
     let rate = args.rate.unwrap_or(0);
-    let changes = if matches!(store, Store::Elsewhere) { 0 } else { (rate * args.seconds) as usize };
+    let changes = if store.is_ours() { (rate * args.seconds) as usize } else { 0 };
     let sent = if changes == 0 {
         send(&session, &agents, &mut probes, needed).await?
     } else {
-        changes::prepare(&early.written, changes);
+        changes::prepare(store, &early.written, changes);
         let written = early.written.clone();
         let (sent, writes) = tokio::join!(
             async {
                 tokio::time::sleep(CHURN_FIRST).await;
                 send(&session, &agents, &mut probes, needed).await
             },
-            changes::write(store, &written, changes, rate),
+            changes::write(store, &written, rate),
         );
         writes?;
         sent?
@@ -96,8 +96,10 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     report.set("server_rss_mib", session.server.rss_mib());
     report.set("server_peak_mib", session.server.peak_mib());
     report.set("snapshot_bytes", whole);
-    report.set("received_min_bytes", received.iter().min().copied());
-    report.set("received_max_bytes", received.iter().max().copied());
+    if changes == 0 {
+        report.set("received_min_bytes", received.iter().min().copied());
+        report.set("received_max_bytes", received.iter().max().copied());
+    }
     report.set("received_mib", received.iter().sum::<u64>() as f64 / f64::from(1 << 20));
     report.set("clients_live", agents.open() + probes.seen.len());
     if changes > 0 {

@@ -11,12 +11,12 @@ use crate::store::Store;
 
 pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     ensure!(args.server.is_none(), "a server that runs already cannot be started: leave out --server");
-    if matches!(store, Store::Kubernetes(_)) {
+    if store.cluster().is_some() {
         // The API server's cache has just been filled; its clean-up is not to be measured.
         tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     }
     let mut report = once(args, store, None).await?;
-    let Store::Kubernetes(cluster) = store else { return Ok(report) };
+    let Some(cluster) = store.cluster() else { return Ok(report) };
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     // Bytes are counted in runs of their own: the relay costs time.
     let relay = Relay::start(cluster.address())?;
