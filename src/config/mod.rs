@@ -1,7 +1,7 @@
 //! Configuration: Typha's options under Typha's names, and ours beside them, from `TYPHA_*` variables and `typha.cfg`.
 //!
 //! [`table`] says which options there are. `sources` collects what was given, [`parse`] reads each text by its kind,
-//! [`load`] decides which source counts, `check` looks at options together, `typed` makes the [`Config`] that the
+//! [`load`] decides which source counts, `check` looks at options together, `build` makes the [`Config`] (`typed`) that the
 //! composition root hands out in parts. [`render`] prints the table.
 //!
 //! Invariants:
@@ -10,6 +10,7 @@
 //! - an empty value is no value; `none` is the empty value of the option's kind;
 //! - what takes effect in place of what was given (a substitution) is visible in `bulrush config`.
 
+mod build;
 mod check;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;

@@ -84,6 +84,15 @@ pub fn own_addresses(environment: impl IntoIterator<Item = (OsString, OsString)>
     texts.iter().flat_map(|text| text.split(',')).filter_map(|ip| ip.trim().parse().ok()).collect()
 }
 
+/// Raises the soft limit of open files to the hard one, as Go's runtime does for Typha: every agent is a descriptor, and
+/// many systems start processes with 1,024.
+fn raise_file_limit() {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) => info!(limit, "open files: that many connections and files at most"),
+        Err(error) => warn!(%error, "cannot raise the limit of open files; it stays as the process was started with"),
+    }
+}
+
 /// Runs until told to end.
 ///
 /// # Errors
@@ -91,6 +100,7 @@ pub fn own_addresses(environment: impl IntoIterator<Item = (OsString, OsString)>
 /// failed while running. Being without a datastore is neither.
 pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let started = Instant::now();
+    raise_file_limit();
     let mut signals = Signals::listen().context("listen for signals")?;
     let tasks = TaskRegistry::new();
     let health = HealthAggregator::new();
@@ -280,6 +290,7 @@ fn load_metrics_tls(config: &Config) -> anyhow::Result<Option<ServerTls>> {
     configured.map(load).transpose().context("load TLS for metrics")
 }
 
+/// The sync server's part of the configuration. Every field is named, so that none keeps a default that nobody can change.
 fn server_config(config: &Config) -> syncserver::Config {
     let (from, connections) = (&config.server, &config.connections);
     syncserver::Config {
@@ -302,6 +313,59 @@ fn server_config(config: &Config) -> syncserver::Config {
         snapshot_max_age: from.snapshot_max_age,
         max_handshakes: from.max_handshakes,
         send_buffer: from.send_buffer,
-        ..syncserver::Config::default()
+        pace_max: from.pace_max,
+        seed: syncserver::RANDOM_SEED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::config::table::{Group, Kind, OPTIONS, OptionSpec};
+    use crate::config::{self, Value};
+
+    /// Options beside the sync server's that are in its groups.
+    const OF_OTHERS: [&str; 8] = [
+        "SnapshotCacheMaxBatchSize",
+        "WorkerThreads",
+        "MaxConnectionsLowerLimit",
+        "ConnectionRebalancingMode",
+        "K8sServicePollIntervalSecs",
+        "K8sNamespace",
+        "K8sServiceName",
+        "K8sPortName",
+    ];
+
+    fn with(variables: &[(&str, &str)]) -> syncserver::Config {
+        let variables =
+            variables.iter().map(|(name, text)| (format!("TYPHA_{}", name.to_uppercase()).into(), text.into()));
+        let loaded = config::load(Path::new("no-such-file.cfg"), variables);
+        server_config(&loaded.config.expect("the values are good"))
+    }
+
+    /// A value that is not the default.
+    fn another(spec: &OptionSpec, default: &Value) -> String {
+        match (spec.kind, default) {
+            (Kind::Int { .. }, Value::Int(number)) => (number + 1).to_string(),
+            (Kind::Seconds, Value::Seconds(seconds)) => (seconds * 1.5).to_string(),
+            (Kind::HostAddress | Kind::Text, _) => "elsewhere".to_owned(),
+            (kind, _) => unreachable!("no other value of {} ({kind:?}) is known here", spec.name),
+        }
+    }
+
+    #[test]
+    fn every_option_of_the_sync_server_reaches_it() {
+        let defaults = config::load(Path::new("no-such-file.cfg"), []).options;
+        for option in defaults {
+            let spec = option.spec;
+            if ![Group::Server, Group::Connections].contains(&spec.group) || OF_OTHERS.contains(&spec.name) {
+                continue;
+            }
+            let set = with(&[(spec.name, &another(spec, &option.value))]);
+            assert_ne!(set, with(&[]), "{} changes nothing", spec.name);
+        }
+        assert!(OF_OTHERS.iter().all(|name| OPTIONS.iter().any(|spec| spec.name == *name)), "no name is outdated");
     }
 }

@@ -102,6 +102,10 @@ pub struct SyncerMetrics {
     pub catch_ups: IntCounter,
     /// Ours: bytes of encoded deltas held for clients that lag.
     pub feed_bytes: IntGauge,
+    /// Ours: rounds of changes that were published to clients.
+    pub rounds: IntCounter,
+    /// Ours: updates that the client that is farthest behind lacks, of those that have their snapshot.
+    pub oldest_client_updates: IntGauge,
     /// Ours: bytes written to clients.
     pub bytes_sent: IntCounter,
     /// Ours: seconds since the datastore last vouched that nothing is missing.
@@ -190,6 +194,11 @@ impl SyncerMetrics {
                 "Times a lagging client was given the difference of two maps.",
             ),
             feed_bytes: gauge("bulrush_feed_bytes", "Bytes of encoded deltas held for clients."),
+            rounds: counter("bulrush_feed_rounds_total", "Rounds in which changes were published to clients."),
+            oldest_client_updates: gauge(
+                "bulrush_oldest_client_updates",
+                "Updates that the client that is farthest behind does not have yet.",
+            ),
             bytes_sent: counter("bulrush_bytes_sent_total", "Bytes written to clients."),
             datastore_age_secs: gauge(
                 "bulrush_datastore_age_seconds",

@@ -262,6 +262,14 @@ mod tests {
             Self { store, nodes, told, cancel }
         }
 
+        /// With a hundred nodes, and the first limit and peers told.
+        async fn settled() -> Self {
+            let mut world = Self::new();
+            world.nodes.send_replace(Some(100));
+            assert_eq!([world.next().await, world.next().await], [Told::Limit(93), peers(1..=5)]);
+            world
+        }
+
         async fn next(&mut self) -> Told {
             let told = tokio::time::timeout(Duration::from_secs(1000), self.told.recv()).await;
             told.expect("it says something").expect("the rebalancer runs").1
@@ -308,9 +316,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_rollout_moves_the_limit_once() {
-        let mut world = World::new();
-        world.nodes.send_replace(Some(100));
-        assert_eq!([world.next().await, world.next().await], [Told::Limit(93), peers(1..=5)]);
+        let mut world = World::settled().await;
         for hosts in 6..=9 {
             world.store.put(&ENDPOINT_SLICE, slice("a", 1..=hosts));
             world.nodes.send_replace(Some(usize::from(hosts)));
@@ -322,9 +328,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_not_known_means_the_upper_limit_and_keeps_the_peers() {
-        let mut world = World::new();
-        world.nodes.send_replace(Some(100));
-        assert_eq!([world.next().await, world.next().await], [Told::Limit(93), peers(1..=5)]);
+        let mut world = World::settled().await;
         let away = Instant::now();
         world.store.refuse(&ENDPOINT_SLICE, usize::MAX);
         world.store.end_watches(&ENDPOINT_SLICE, WatchFault::Breaks);
@@ -341,9 +345,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_watch_that_breaks_and_comes_back_changes_nothing() {
-        let mut world = World::new();
-        world.nodes.send_replace(Some(100));
-        assert_eq!([world.next().await, world.next().await], [Told::Limit(93), peers(1..=5)]);
+        let mut world = World::settled().await;
         for fault in [WatchFault::Breaks, WatchFault::Expires, WatchFault::Ends] {
             world.store.refuse(&ENDPOINT_SLICE, 3);
             world.store.end_watches(&ENDPOINT_SLICE, fault);

@@ -196,9 +196,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::datastore::{Dialect, Object, ObjectId};
     use crate::model::Key;
     use crate::syncer::processors::ObjectEvent;
+    use crate::syncer::processors::exercise::{DIALECTS, NAMES, object_of};
 
     fn kinds_of(flavour: Flavour, ctx: &Context, syncer: SyncerType) -> BTreeSet<Kind> {
         let specs = calico(flavour, ctx);
@@ -260,21 +260,12 @@ mod tests {
         r#"{"metadata":{"annotations":{"config.projectcalico.org/Foo":"bar"}},"spec":{"routeTableRanges":[{"min":1,"max":2}],"failsafeInboundHostPorts":[{"protocol":"TCP","port":22,"net":"fd00::/8"}],"iptablesRefreshInterval":"90s","datastoreReady":true,"bpfLogFilters":{"a":"b"}}}"#,
         r#"{"spec":{"ingress":[{"action":"Allow","protocol":"TCP","source":{"selector":"a == 'b'","nets":["10.0.0.0/8"]},"destination":{"ports":[80,"90:100"]}}],"order":10.5,"labelsToApply":{"a":"b"},"podSelector":{"matchLabels":{"a":"b"}},"priority":5,"tier":"Admin","subject":{"namespaces":{}}}}"#,
     ];
-    const NAMES: [(&str, &str); 6] = [
-        ("ns", "n-k8s-p-eth0"),
-        ("", "default"),
-        ("", "node.x"),
-        ("", "ipv4/block/10.0.0.0-26"),
-        ("", "n/ipv6/block/fd00::-122"),
-        ("ns", "-"),
-    ];
-
     proptest::proptest! {
         #[test]
         fn no_object_makes_a_processor_panic_or_send_nothing_as_something(
             body in 0..BODIES.len(),
             name in 0..NAMES.len(),
-            dialect in 0..4_usize,
+            dialect in 0..DIALECTS.len(),
             damage in proptest::collection::vec((0..1000_usize, proptest::num::u8::ANY), 0..4),
             use_pod_cidr: bool,
         ) {
@@ -283,13 +274,7 @@ mod tests {
                 let at = at % body.len();
                 body[at] = byte;
             }
-            let (namespace, name) = NAMES[name];
-            let object = Object {
-                id: ObjectId { namespace: namespace.into(), name: name.into() },
-                revision: "7".into(),
-                dialect: [Dialect::Etcd, Dialect::CrdV1, Dialect::V3, Dialect::Kubernetes][dialect],
-                body: body.into(),
-            };
+            let object = object_of(name, dialect, &body);
             let ctx = Context { use_pod_cidr, ..Context::default() };
             for source in calico(Flavour::Folder, &ctx).into_iter().flat_map(|spec| spec.sources) {
                 let mut processor = source.processor;

@@ -5,6 +5,9 @@ use std::time::Duration;
 /// Port of Calico's Typha.
 pub const DEFAULT_PORT: u16 = 5473;
 
+/// Stands for a seed of the server's own choice: replicas that start together must not ping and drop in step.
+pub const RANDOM_SEED: u64 = 0;
+
 /// Settings of the server. `Default` gives Typha's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -50,7 +53,7 @@ pub struct Config {
     /// Ours: under load, changes wait at most this long to be sent together, and less with fewer clients (see `pace`). A
     /// change after silence never waits.
     pub pace_max: Duration,
-    /// Ours: seed of all jitter, so that a run can be repeated.
+    /// Ours: seed of all jitter, so that a run can be repeated; [`RANDOM_SEED`] for one that nobody else has.
     pub seed: u64,
 }
 
@@ -77,7 +80,7 @@ impl Default for Config {
             max_handshakes: 1024,
             send_buffer: Some(256 << 10),
             pace_max: Duration::from_millis(250),
-            seed: 0,
+            seed: RANDOM_SEED,
         }
     }
 }

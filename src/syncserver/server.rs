@@ -23,7 +23,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::config::Config;
+use super::config::{Config, RANDOM_SEED};
 use super::connection::{Counted, Shared, serve};
 use super::feed::{FeedConfig, Feeds, Source};
 use super::governor::{Drain, Governor};
@@ -95,7 +95,7 @@ impl Server {
         metrics: Metrics,
         tls: Option<TlsSource>,
     ) -> Bound<L> {
-        let seed = if config.seed == 0 { rand::random() } else { config.seed };
+        let seed = if config.seed == RANDOM_SEED { rand::random() } else { config.seed };
         let sources = caches
             .into_iter()
             .map(|(syncer, reader)| {

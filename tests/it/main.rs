@@ -31,6 +31,7 @@ mod daemon;
 mod agents;
 mod bad_objects;
 mod deploy;
+mod hostile;
 mod kubernetes;
 mod process;
 mod scripted_api;

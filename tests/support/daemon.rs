@@ -79,8 +79,10 @@ impl Daemon {
         let (health, metrics) = (loopback(free_port()), loopback(free_port()));
         let log = folder.join(format!("bulrush-{}.log", sync.port()));
         let file = File::options().create(true).append(true).open(&log).context("create the daemon's log")?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bulrush"));
-        command.arg("--config-file").arg(folder.join("no-such-file.cfg"));
+        // Few open files, as many systems start a process: it has to help itself.
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -S -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_bulrush"), "--config-file"]);
+        command.arg(folder.join("no-such-file.cfg"));
         for (name, value) in [
             ("ServerHost", "127.0.0.1"),
             ("ServerPort", &sync.port().to_string()),
@@ -139,10 +141,25 @@ impl Daemon {
         self.child.id()
     }
 
+    /// Its anonymous memory now, in bytes: what it has allocated, without the program's own pages.
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("a line of memory")?;
+        let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
+        Ok(kib << 10)
+    }
+
     /// Sends it a signal by name, for example `TERM`.
     pub(crate) fn signal(&self, name: &str) -> anyhow::Result<()> {
         let status = Command::new("kill").arg(format!("-{name}")).arg(self.pid().to_string()).status()?;
         anyhow::ensure!(status.success(), "kill -{name} {}: {status}", self.pid());
+        Ok(())
+    }
+
+    /// Asks it to end, and waits until it has with status 0.
+    pub(crate) fn end(&mut self) -> anyhow::Result<()> {
+        self.signal("TERM")?;
+        anyhow::ensure!(self.wait()?.code() == Some(0), "{}", self.log());
         Ok(())
     }
 

@@ -140,6 +140,16 @@ fn builder(addresses: &[&str]) -> ClientBuilder {
         .protocol(Protocol::Native { compressions: vec![Compression::None] })
 }
 
+/// A client that a server has given one key and told that it is in sync; and where its further connections come.
+async fn in_sync_with_a() -> (Client, Server, mpsc::Receiver<(String, DuplexStream)>) {
+    let (wires, mut incoming) = wires();
+    let mut client = builder(&["a"]).start_with(wires).unwrap();
+    let mut server = Server::serve(&mut incoming, 7, &[("/a", "1")]).await;
+    server.status(7, SyncStatus::InSync).await;
+    hear(&mut client, "in-sync").await;
+    (client, server, incoming)
+}
+
 /// The next events in short, up to and including the one that is `last`.
 async fn hear(client: &mut Client, last: &str) -> Vec<String> {
     let mut heard = Vec::new();
@@ -193,11 +203,7 @@ async fn a_consumer_gets_the_snapshot_and_every_change() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_applied_is_acknowledged_with_its_errors() {
-    let (wires, mut incoming) = wires();
-    let mut client = builder(&["a"]).start_with(wires).unwrap();
-    let mut server = Server::serve(&mut incoming, 7, &[("/a", "1")]).await;
-    server.status(7, SyncStatus::InSync).await;
-    hear(&mut client, "in-sync").await;
+    let (mut client, mut server, _incoming) = in_sync_with_a().await;
     assert_eq!(server.frame().await, Some(ClientFrame::Ack(Ack { applied: 7, errors: vec![] })));
     server.updates(7, 9, &[("/a", "2")]).await;
     hear(&mut client, "~/a").await;

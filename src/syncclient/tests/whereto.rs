@@ -83,11 +83,7 @@ async fn given_addresses_count_more_than_the_service() {
 
 #[tokio::test(start_paused = true)]
 async fn alternatives_are_tried_at_once_before_the_own_addresses() {
-    let (wires, mut incoming) = wires();
-    let mut client = builder(&["a"]).start_with(wires).unwrap();
-    let mut server = Server::serve(&mut incoming, 7, &[("/a", "1")]).await;
-    server.status(7, SyncStatus::InSync).await;
-    hear(&mut client, "in-sync").await;
+    let (mut client, mut server, mut incoming) = in_sync_with_a().await;
     tokio::time::sleep(Duration::from_secs(20)).await;
     let left = Instant::now();
     let elsewhere = ["bad1", "bad2", "b"].map(str::to_owned);
@@ -111,11 +107,7 @@ async fn alternatives_are_tried_at_once_before_the_own_addresses() {
 
 #[tokio::test(start_paused = true)]
 async fn a_goodbye_is_heard_even_if_the_server_is_gone_when_something_is_to_be_written() {
-    let (wires, mut incoming) = wires();
-    let mut client = builder(&["a"]).start_with(wires).unwrap();
-    let mut server = Server::serve(&mut incoming, 7, &[("/a", "1")]).await;
-    server.status(7, SyncStatus::InSync).await;
-    hear(&mut client, "in-sync").await;
+    let (mut client, mut server, mut incoming) = in_sync_with_a().await;
     // An acknowledgement is due with the next tick; by then goodbye and end have come, and writing fails first.
     server.send(&encode_goodbye("draining", &["b".to_owned()])).await;
     drop(server);

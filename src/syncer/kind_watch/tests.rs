@@ -161,17 +161,7 @@ async fn an_absent_kind_is_told_and_looked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_becomes_absent_is_told_without_a_delete() {
-    let store = MemoryStore::new();
-    store.put(&IP_POOL, object("a"));
-    let mut watched = Watched::start(store, &IP_POOL, 1);
-    expect!(watched, "start", "objects a", "end");
-    watched.store.set_absent(&IP_POOL, true);
-    expect!(watched, "absent");
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_absent_kind_that_is_certainly_gone_is_told_as_an_empty_list_once() {
+async fn a_kind_that_becomes_absent_is_told_without_a_delete_until_it_is_certainly_gone() {
     let store = MemoryStore::new();
     store.put(&IP_POOL, object("a"));
     let mut watched = Watched::start(store, &IP_POOL, 1);
@@ -180,6 +170,7 @@ async fn an_absent_kind_that_is_certainly_gone_is_told_as_an_empty_list_once() {
     watched.store.set_absent(&IP_POOL, true);
     expect!(watched, "absent");
     watched.store.set_gone(&IP_POOL);
+    // Told as an empty list, once.
     expect!(watched, "start", "end", "absent", "absent");
     watched.store.set_absent(&IP_POOL, false);
     expect!(watched, "start", "objects a", "end");

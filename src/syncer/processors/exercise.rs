@@ -1,4 +1,5 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! What the fuzz target does with an input, for tests that replay its corpus; and the names and dialects of its objects, for
+//! tests with random ones.
 
 use crate::datastore::{Dialect, Object, ObjectId};
 use crate::syncer::pipelines::{Flavour, calico};
@@ -6,7 +7,7 @@ use crate::syncer::pipelines::{Flavour, calico};
 use super::{Context, ObjectEvent};
 
 /// Names of all the forms that kinds care for.
-const NAMES: [(&str, &str); 6] = [
+pub(crate) const NAMES: [(&str, &str); 6] = [
     ("ns", "n-k8s-p-eth0"),
     ("", "default"),
     ("", "node.x"),
@@ -14,20 +15,26 @@ const NAMES: [(&str, &str); 6] = [
     ("", "n/ipv6/block/fd00::-122"),
     ("ns", "-"),
 ];
-const DIALECTS: [Dialect; 4] = [Dialect::Etcd, Dialect::CrdV1, Dialect::V3, Dialect::Kubernetes];
+/// Every dialect.
+pub(crate) const DIALECTS: [Dialect; 4] = [Dialect::Etcd, Dialect::CrdV1, Dialect::V3, Dialect::Kubernetes];
+
+/// An object with one of the names, in one of the dialects.
+pub(crate) fn object_of(name: usize, dialect: usize, body: &[u8]) -> Object {
+    let (namespace, name) = NAMES[name];
+    Object {
+        id: ObjectId { namespace: namespace.into(), name: name.into() },
+        revision: "7".into(),
+        dialect: DIALECTS[dialect],
+        body: body.to_vec().into(),
+    }
+}
 
 /// Gives the input, without its first byte, to every processor as an object's body: put, put again, deleted. The first byte
 /// chooses name, dialect and surroundings. Panics when a pair has an empty value.
 pub fn object(input: &[u8]) {
     let Some((choice, body)) = input.split_first() else { return };
     let choice = usize::from(*choice);
-    let (namespace, name) = NAMES[choice % NAMES.len()];
-    let object = Object {
-        id: ObjectId { namespace: namespace.into(), name: name.into() },
-        revision: "7".into(),
-        dialect: DIALECTS[choice / NAMES.len() % DIALECTS.len()],
-        body: body.to_vec().into(),
-    };
+    let object = object_of(choice % NAMES.len(), choice / NAMES.len() % DIALECTS.len(), body);
     let ctx = Context { use_pod_cidr: choice >= 128, ..Context::default() };
     for source in calico(Flavour::Folder, &ctx).into_iter().flat_map(|spec| spec.sources) {
         let (mut processor, mut out) = (source.processor, Vec::new());

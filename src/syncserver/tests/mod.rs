@@ -3,7 +3,7 @@
 
 mod drain;
 mod handshake;
-mod harness;
+pub(super) mod harness;
 mod pairing;
 mod slow;
 mod snapshots;

@@ -6,7 +6,6 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use bulrush::syncer::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
@@ -17,14 +16,12 @@ use serde_json::{Value, json};
 
 use super::pod::{Pod, Running};
 use super::render::{Rendered, kustomization, variants};
-use crate::apiserver::crds::{CrdGroup, DEFINITIONS, custom_kinds, definition, watched_kinds};
+use crate::apiserver::crds::{CrdGroup, DEFINITIONS, custom_kinds, definition, served_at, watched_kinds};
 use crate::apiserver::rest::Rest;
 use crate::apiserver::{ApiServer, Auth};
-use crate::daemon::{PATIENCE, eventually, http_get};
+use crate::daemon::{eventually, http_get};
 use crate::real_etcd::free_port;
 
-/// Pause between two looks at the API server.
-const LOOK: Duration = Duration::from_millis(50);
 /// Namespaces that the renderings want and a fresh API server has not.
 const NAMESPACES: [&str; 2] = ["calico-system", "calico-helm"];
 /// Plural of every kind that is rendered.
@@ -223,11 +220,7 @@ async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result
     for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
         rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
         let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());
-        let began = Instant::now();
-        while rest.get(&collection).await.is_err() {
-            ensure!(began.elapsed() < PATIENCE, "{kind} is not served");
-            tokio::time::sleep(LOOK).await;
-        }
+        served_at(&rest, &collection).await?;
     }
     for rendered in &all {
         apply(&rest, rendered).await?;
@@ -361,11 +354,8 @@ async fn run_as_applied(
         "apiVersion": group.api_version(), "kind": "IPPool", "metadata": {"name": "p"}, "spec": {"cidr": "10.1.0.0/16"},
     });
     let pools = group.collection(&IP_POOL, "");
-    let began = Instant::now();
-    while rest.create(&pools, &pool).await.is_err() {
-        ensure!(began.elapsed() < PATIENCE, "{pools} is not served");
-        tokio::time::sleep(LOOK).await;
-    }
+    served_at(&rest, &pools).await?;
+    rest.create(&pools, &pool).await?;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node-1"}});
     rest.create(&group.collection(&K8S_NODE, ""), &node).await?;
 

@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bulrush::datastore::kubernetes::KubernetesConfig;
@@ -165,10 +164,6 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     };
     let Some(server) = ApiServer::start().await else { return Ok(()) };
     let (rest, folder) = (server.rest(), TempDir::new()?);
-    while rest.get("/api/v1/namespaces/kube-system").await.is_err() {
-        // The server makes it soon after it is ready.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
     let nodes = (0..5).map(|n| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("n{n}")}}));
     rest.create_all(nodes.map(|node| ("/api/v1/nodes".to_owned(), node)).collect()).await?;
     namespaces(&rest, 0..20).await?;
@@ -252,10 +247,6 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
 async fn with_another_datastore_only_the_slices_of_the_service_are_asked_for() -> anyhow::Result<()> {
     let Some(server) = ApiServer::start().await else { return Ok(()) };
     let (rest, folder, data) = (server.rest(), TempDir::new()?, TempDir::new()?);
-    while rest.get("/api/v1/namespaces/kube-system").await.is_err() {
-        // The server makes it soon after it is ready.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
     let meta = json!({"name": "rebalancing", "namespace": "kube-system"});
     let roles = "/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system";
     let rules =

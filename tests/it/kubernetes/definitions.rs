@@ -13,10 +13,10 @@ use tempfile::TempDir;
 use super::agents::Agents;
 use super::population::{self, SMALL, namespace};
 use super::proxy::{Proxy, Refusal};
-use super::{USER, allow, eventually, start_daemon, text};
-use crate::apiserver::crds::{self, CrdGroup, definition_path};
+use super::{USER, allow, start_all, start_daemon, text};
+use crate::apiserver::ApiServer;
+use crate::apiserver::crds::{self, CrdGroup};
 use crate::apiserver::rest::Rest;
-use crate::apiserver::{ApiServer, Auth};
 
 const GROUP: CrdGroup = CrdGroup::V1;
 /// How long after its definition a kind may stay unnoticed.
@@ -34,10 +34,8 @@ async fn kinds_come_late_go_and_come_back() -> anyhow::Result<()> {
 
     // Nothing of Calico's is defined: the daemon is in sync with what there is.
     let proxy = Proxy::start(&server).await?;
-    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
-    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
-    let agents = Agents::start(daemon.sync)?;
-    agents.until_in_sync().await?;
+    let kubeconfig = proxy.kubeconfig(&server);
+    let (_daemon, agents) = start_all(&folder, kubeconfig).await?;
     let profile = format!("/calico/v1/policy/profile/kns.{}/rules", namespace(0));
     agents.until_held(SyncerType::Felix, &profile).await?;
     agents.begin();
@@ -63,18 +61,16 @@ async fn kinds_come_late_go_and_come_back() -> anyhow::Result<()> {
     agents.heard_no_status()?;
 
     // A definition is deleted, and its objects with it.
-    rest.delete(&definition_path(&k::IP_POOL, GROUP)).await?;
+    crds::uninstall(&rest, &k::IP_POOL, GROUP).await?;
     for syncer in [SyncerType::Felix, SyncerType::Bgp, SyncerType::TunnelIpAllocation] {
         is_forgotten(&agents, syncer, pool_key).await?;
     }
-    gone(&rest, &k::IP_POOL).await?;
     arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
 
     // The same while the watch is away: nobody told us of the objects' end.
     proxy.refuse(Refusal { containing: "/ippools".to_owned(), code: 503, retry_after: None, times: usize::MAX });
     proxy.cut();
-    rest.delete(&definition_path(&k::IP_POOL, GROUP)).await?;
-    gone(&rest, &k::IP_POOL).await?;
+    crds::uninstall(&rest, &k::IP_POOL, GROUP).await?;
     proxy.let_through();
     for syncer in [SyncerType::Felix, SyncerType::Bgp, SyncerType::TunnelIpAllocation] {
         is_forgotten(&agents, syncer, pool_key).await?;
@@ -138,17 +134,14 @@ async fn a_definition_goes_unseen(server: &ApiServer) -> anyhow::Result<()> {
     let peer = population::custom(&k::BGP_PEER, GROUP, 0, SMALL).unwrap_or_default();
     rest.create(&GROUP.collection(&k::BGP_PEER, ""), &peer).await?;
     let proxy = Proxy::start(server).await?;
-    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
+    let kubeconfig = proxy.kubeconfig(server);
     let folder = TempDir::new()?;
-    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
-    let agents = Agents::start(daemon.sync)?;
-    agents.until_in_sync().await?;
+    let (_daemon, agents) = start_all(&folder, kubeconfig).await?;
     let before = agents.until_equal(&rest, GROUP).await?;
     agents.begin();
     proxy.refuse(Refusal { containing: "/bgppeers".to_owned(), code: 503, retry_after: None, times: usize::MAX });
     proxy.cut();
-    rest.delete(&definition_path(&k::BGP_PEER, GROUP)).await?;
-    gone(&rest, &k::BGP_PEER).await?;
+    crds::uninstall(&rest, &k::BGP_PEER, GROUP).await?;
     proxy.let_through();
     let after = agents.until_equal(&rest, GROUP).await?;
     agents.forgot_only_what_is_gone(&before, &after, None)?;
@@ -189,10 +182,4 @@ async fn arrives(agents: &Agents, rest: &Rest, kind: &Kind, object: &Value, key:
 async fn is_forgotten(agents: &Agents, syncer: SyncerType, key: &str) -> anyhow::Result<()> {
     let key = Key::from(key);
     agents.until(syncer, &format!("{key} is forgotten"), |memory| !memory.content.contains_key(&key)).await
-}
-
-/// Waits until a definition is gone entirely.
-async fn gone(rest: &Rest, kind: &Kind) -> anyhow::Result<()> {
-    let path = definition_path(kind, GROUP);
-    eventually("the definition is gone", async || rest.get(&path).await.is_err().then_some(())).await
 }

@@ -9,12 +9,10 @@ use bulrush::syncer::kinds as k;
 use serde_json::json;
 use tempfile::TempDir;
 
-use super::agents::Agents;
 use super::population::{self, LARGE, namespace};
 use super::proxy::Proxy;
-use super::{USER, allow, start_daemon, text};
+use super::{USER, allow, start_all, text};
 use crate::apiserver::ApiServer;
-use crate::apiserver::Auth;
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
 use crate::apiserver::rest::Rest;
 
@@ -28,14 +26,12 @@ async fn five_thousand_pods_start_churn_and_broken_watches() -> anyhow::Result<(
     population::fill(&server, GROUP, LARGE).await?;
     allow(&server).await?;
     let proxy = Proxy::start(&server).await?;
-    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
+    let kubeconfig = proxy.kubeconfig(&server);
 
     // Start: each kind is read once, and everybody has everything.
     let listed_before = server.lists_answered().await?;
     let folder = TempDir::new()?;
-    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
-    let agents = Agents::start(daemon.sync)?;
-    agents.until_in_sync().await?;
+    let (_daemon, agents) = start_all(&folder, kubeconfig).await?;
     let listed = server.lists_answered().await?;
     each_kind_was_read_once(&server)?;
     for kind in watched_kinds() {

@@ -2,14 +2,13 @@
 //! and an agent per syncer that remembers everything it was told.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use self::agents::PATIENCE;
-use crate::apiserver::ApiServer;
+use self::agents::{Agents, PATIENCE};
+use crate::apiserver::{ApiServer, wait};
 use crate::daemon::Daemon;
 
 mod agents;
@@ -30,9 +29,6 @@ mod tokens;
 /// The user that the daemon is.
 const USER: &str = "bulrush";
 
-/// Pause between two looks at another process.
-const LOOK: Duration = Duration::from_millis(50);
-
 /// Starts the daemon with a kubeconfig and further options.
 async fn start_daemon(folder: &TempDir, kubeconfig: PathBuf, options: &[(&str, &str)]) -> anyhow::Result<Daemon> {
     let folder = folder.path().to_owned();
@@ -49,22 +45,22 @@ async fn start_daemon(folder: &TempDir, kubeconfig: PathBuf, options: &[(&str, &
     .await?
 }
 
+/// Starts the daemon and an agent per syncer, and waits until all are in sync.
+async fn start_all(folder: &TempDir, kubeconfig: PathBuf) -> anyhow::Result<(Daemon, Agents)> {
+    let daemon = start_daemon(folder, kubeconfig, &[]).await?;
+    let agents = Agents::start(daemon.sync)?;
+    agents.until_in_sync().await?;
+    Ok((daemon, agents))
+}
+
 /// Allows the daemon's user what our ClusterRole says.
 async fn allow(server: &ApiServer) -> anyhow::Result<()> {
     role::grant(&server.rest(), USER, &role::rules()?).await
 }
 
-/// Waits for something that another process does.
-async fn eventually<T>(what: &str, mut done: impl AsyncFnMut() -> Option<T>) -> anyhow::Result<T> {
-    let look = async {
-        loop {
-            if let Some(value) = done().await {
-                return value;
-            }
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    tokio::time::timeout(PATIENCE, look).await.with_context(|| format!("{what}: not within {PATIENCE:?}"))
+/// Waits for something that another process does, as long as a busy machine may need.
+async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> anyhow::Result<T> {
+    wait::eventually(what, PATIENCE, look).await
 }
 
 /// Waits until the daemon has logged all these words in one line, and returns it with its quotes as they were.

@@ -5,12 +5,11 @@ use std::time::Duration;
 use anyhow::ensure;
 use tempfile::TempDir;
 
-use super::agents::Agents;
 use super::population::{self, SMALL};
 use super::proxy::{Proxy, Refusal};
-use super::{USER, allow, eventually, start_daemon};
+use super::{USER, allow, eventually, start_all};
+use crate::apiserver::ApiServer;
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
-use crate::apiserver::{ApiServer, Auth};
 
 const GROUP: CrdGroup = CrdGroup::V1;
 const PAUSE: u64 = 2;
@@ -30,11 +29,9 @@ async fn retry_after_is_waited_for_and_nothing_is_lost() -> anyhow::Result<()> {
     // At start: lists are refused.
     refuse("/pods", 2);
     refuse("/ippools", 1);
-    let kubeconfig = server.kubeconfig_at(USER, &proxy.url(), &Auth::Token(crate::apiserver::token(USER)));
+    let kubeconfig = proxy.kubeconfig(&server);
     let folder = TempDir::new()?;
-    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
-    let agents = Agents::start(daemon.sync)?;
-    agents.until_in_sync().await?;
+    let (_daemon, agents) = start_all(&folder, kubeconfig).await?;
     let started = agents.until_equal(&rest, GROUP).await?;
     let pods = waited(&proxy, "/pods")?;
     ensure!(pods == 3, "pods were asked for {pods} times");

@@ -14,8 +14,8 @@ use tempfile::TempDir;
 use super::agents::{Agents, PATIENCE};
 use super::expected::expected;
 use super::population::{self, SMALL};
-use super::{eventually, logged, role, start_daemon};
-use crate::apiserver::crds::{self, CrdGroup, definition_path, is_calico, watched_kinds};
+use super::{logged, role, start_all, start_daemon};
+use crate::apiserver::crds::{self, CrdGroup, is_calico, watched_kinds};
 use crate::apiserver::{ApiServer, VARIANTS, variant};
 
 const GROUP: CrdGroup = CrdGroup::V1;
@@ -96,14 +96,10 @@ async fn a_daemon_that_may_only_read(server: &ApiServer) -> anyhow::Result<()> {
         rule["verbs"] == json!(["list", "watch"]) && rule["apiGroups"] != json!(["apiextensions.k8s.io"])
     });
     role::grant(&rest, &user, &rules).await?;
-    rest.delete(&definition_path(&k::BGP_FILTER, GROUP)).await?;
-    let path = definition_path(&k::BGP_FILTER, GROUP);
-    eventually("the definition is gone", async || rest.get(&path).await.is_err().then_some(())).await?;
+    crds::uninstall(&rest, &k::BGP_FILTER, GROUP).await?;
 
     let folder = TempDir::new()?;
-    let daemon = start_daemon(&folder, server.kubeconfig(&user), &[]).await?;
-    let agents = Agents::start(daemon.sync)?;
-    agents.until_in_sync().await?;
+    let (daemon, agents) = start_all(&folder, server.kubeconfig(&user)).await?;
     agents.until_equal(&rest, GROUP).await?;
     logged(&daemon, &["WARN", "clusterinformations", r#"verbs: ["get"]"#]).await?;
     logged(&daemon, &[r#"resources: ["customresourcedefinitions"]"#]).await?;

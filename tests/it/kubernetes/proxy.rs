@@ -4,6 +4,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -20,7 +21,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::apiserver::ApiServer;
+use super::USER;
+use crate::apiserver::{ApiServer, Auth, token};
 
 /// Headers that concern one hop only.
 const HOP: [HeaderName; 3] = [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING];
@@ -76,6 +78,11 @@ pub(super) struct Proxy {
 }
 
 impl Proxy {
+    /// A kubeconfig of the daemon's user that leads through the proxy.
+    pub(super) fn kubeconfig(&self, server: &ApiServer) -> PathBuf {
+        server.kubeconfig_at(USER, &self.url(), &Auth::Token(token(USER)))
+    }
+
     /// Starts a proxy in front of a server.
     pub(super) async fn start(server: &ApiServer) -> anyhow::Result<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::agents::Agents;
 use super::population::{self, SMALL, Size, namespace, stored_pod};
-use super::{USER, allow, eventually, start_daemon};
+use super::{USER, allow, eventually, start_all, start_daemon};
 use crate::apiserver::ApiServer;
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
 use crate::daemon::http_get;
@@ -104,9 +104,7 @@ async fn without_streaming_lists(mut server: ApiServer) -> anyhow::Result<()> {
     let before = server.audited(USER).len();
     let listed_before = server.lists_answered().await?;
     let folder = TempDir::new()?;
-    let daemon = start_daemon(&folder, server.kubeconfig(USER), &[]).await?;
-    let agents = Agents::start(daemon.sync)?;
-    agents.until_in_sync().await?;
+    let (_daemon, agents) = start_all(&folder, server.kubeconfig(USER)).await?;
     let listed = server.lists_answered().await?;
     let requests = server.audited(USER).split_off(before);
     ensure!(requests.iter().any(|request| request.code == 429), "no request was refused");

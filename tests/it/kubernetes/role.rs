@@ -4,15 +4,15 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::apiserver::rest::Rest;
+use crate::apiserver::wait::eventually;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// How long the API server may take to notice a role.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Where the role is that we tell operators to give.
 const ROLE: &str = "deploy/base/rbac.yaml";
@@ -58,16 +58,9 @@ async fn noticed(rest: &Rest, user: &str, rule: &Value) -> anyhow::Result<()> {
             "group": rule["apiGroups"][0], "resource": rule["resources"][0], "verb": rule["verbs"][0],
         }},
     });
-    let allowed = async {
-        loop {
-            let answer = rest.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await?;
-            if answer["status"]["allowed"] == true {
-                return anyhow::Ok(());
-            }
-            tokio::time::sleep(LOOK).await;
-        }
+    let allowed = async || {
+        let answer = rest.create("/apis/authorization.k8s.io/v1/subjectaccessreviews", &review).await;
+        answer.map(|answer| (answer["status"]["allowed"] == true).then_some(())).transpose()
     };
-    let allowed = tokio::time::timeout(NOTICED_WITHIN, allowed).await;
-    ensure!(allowed.is_ok(), "{user} is not allowed {rule} after {NOTICED_WITHIN:?}");
-    allowed.context("in time")?
+    eventually(&format!("{user} is allowed {rule}"), NOTICED_WITHIN, allowed).await?
 }

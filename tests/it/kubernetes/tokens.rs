@@ -8,10 +8,9 @@ use bulrush::syncer::kinds as k;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::agents::Agents;
 use super::population::{self, SMALL, namespace};
 use super::proxy::Proxy;
-use super::{eventually, logged, role, start_daemon};
+use super::{eventually, logged, role, start_all};
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
 use crate::apiserver::rest::Rest;
 use crate::apiserver::{ApiServer, Auth};
@@ -35,9 +34,7 @@ async fn a_token_that_ends_is_replaced_without_loss() -> anyhow::Result<()> {
 
     let proxy = Proxy::start(&server).await?;
     let kubeconfig = server.kubeconfig_at(NAME, &proxy.url(), &Auth::TokenFile(file.clone()));
-    let daemon = start_daemon(&folder, kubeconfig, &[]).await?;
-    let agents = Agents::start(daemon.sync)?;
-    agents.until_in_sync().await?;
+    let (daemon, agents) = start_all(&folder, kubeconfig).await?;
     let started = agents.until_equal(&rest, GROUP).await?;
     let user = format!("system:serviceaccount:kube-system:{NAME}");
     let reads = server.collections_read(&user);

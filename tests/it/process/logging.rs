@@ -20,8 +20,7 @@ fn json_lines_go_to_the_file_and_nothing_to_the_screen() -> anyhow::Result<()> {
         ("LogSeverityScreen", "none"),
     ])?;
     let _watcher = Watcher::start(&daemon, &[])?;
-    daemon.signal("TERM")?;
-    ensure!(daemon.wait()?.code() == Some(0), "{}", daemon.log());
+    daemon.end()?;
     let text = fs::read_to_string(&path)?;
     let lines: Vec<Value> = text.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     for said in ["bulrush starts", "listening for agents", "draining", "ended"] {
@@ -35,8 +34,7 @@ fn json_lines_go_to_the_file_and_nothing_to_the_screen() -> anyhow::Result<()> {
 fn json_on_the_screen_is_one_object_a_line() -> anyhow::Result<()> {
     let served = Served::new()?;
     let mut daemon = served.daemon(&[("LogFormat", "json"), ("LogSeverityScreen", "debug")])?;
-    daemon.signal("TERM")?;
-    ensure!(daemon.wait()?.code() == Some(0), "{}", daemon.log());
+    daemon.end()?;
     let text = daemon.log();
     for line in text.lines() {
         let line: Value = serde_json::from_str(line)?;

@@ -52,18 +52,14 @@ fn the_second_signal_ends_at_once_with_0() -> anyhow::Result<()> {
     daemon.signal("TERM")?;
     eventually("the daemon drains", || phase(&daemon).filter(|phase| phase == "draining"))?;
     ensure!(daemon.metric("typha_connections_active")? > 0.0, "clients are left:\n{}", daemon.log());
-    daemon.signal("TERM")?;
-    ensure!(daemon.wait()?.code() == Some(0), "{}", daemon.log());
-    Ok(())
+    daemon.end()
 }
 
 #[test]
 fn a_daemon_without_clients_ends_at_once() -> anyhow::Result<()> {
     let served = Served::new()?;
     let mut daemon = served.daemon(&[("ShutdownTimeoutSecs", NEVER)])?;
-    daemon.signal("TERM")?;
-    ensure!(daemon.wait()?.code() == Some(0), "{}", daemon.log());
-    Ok(())
+    daemon.end()
 }
 
 #[test]
@@ -130,8 +126,7 @@ fn a_client_finds_the_daemon_again_after_a_restart() -> anyhow::Result<()> {
     let mut daemon = served.daemon(&[])?;
     let watcher = Watcher::start(&daemon, &[])?;
     let sync = daemon.sync;
-    daemon.signal("TERM")?;
-    ensure!(daemon.wait()?.code() == Some(0), "{}", daemon.log());
+    daemon.end()?;
     served.write("second.yaml", &pool("second", "10.2.0.0/16"))?;
     served.remove("pool.yaml")?;
     let options = [("DatastoreType", "file"), ("DatastorePath", text_of(served.data.path()))];

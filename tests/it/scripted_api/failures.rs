@@ -87,9 +87,7 @@ async fn failures_are_tried_again_ever_more_slowly_and_never_lose_anything() {
     assert!(pauses.iter().all(|pause| *pause < 20.0), "{pauses:?}");
     watching.assert_silent();
     serve(api.watch(PODS).await, &[pod("a", "1")], "10");
-    for expected in ["list", "objects n/a@1", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@1", "listed 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]

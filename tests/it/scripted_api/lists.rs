@@ -25,9 +25,7 @@ async fn a_streaming_list_goes_on_as_the_watch() {
     feed.event("ADDED", &pod("a", "5"));
     feed.event("ADDED", &pod("b", "3"));
     feed.bookmark("10", true);
-    for expected in ["list", "objects n/a@5 n/b@3", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@5 n/b@3", "listed 10"]).await;
     feed.event("MODIFIED", &pod("a", "11"));
     assert_eq!(watching.says().await, "put n/a@11 to 11");
     api.assert_idle();
@@ -46,9 +44,7 @@ async fn changes_that_come_before_the_end_of_the_initial_events_belong_to_the_wa
     feed.event("DELETED", &pod("a", "8"));
     feed.event("ADDED", &pod("b", "9"));
     feed.bookmark("10", true);
-    for expected in ["list", "objects n/a@5", "listed 10", "gone n/a, put n/b@9 to 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@5", "listed 10", "gone n/a, put n/b@9 to 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -62,17 +58,13 @@ async fn a_server_without_streaming_lists_is_asked_for_pages_and_not_for_a_strea
     let asked = api.page(PODS).await;
     assert_eq!((asked.query("limit"), asked.query("continue")), ("2", "more"));
     asked.json(&page(&[pod("c", "3")], "10", ""));
-    for expected in ["list", "objects n/a@1 n/b@2", "objects n/c@3", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@1 n/b@2", "objects n/c@3", "listed 10"]).await;
     let asked = api.watch(PODS).await;
     assert_eq!(asked.query("resourceVersion"), "10");
     asked.refuse(410, "Expired", "too old resource version: 10 (20)");
     let asked = api.page(PODS).await;
     asked.json(&page(&[], "20", ""));
-    for expected in ["list", "listed 20"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "listed 20"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +76,7 @@ async fn a_stream_without_an_end_of_the_initial_events_is_found_out_and_replaced
     feed.event("ADDED", &pod("a", "5"));
     api.page(PODS).await.json(&page(&[pod("a", "5"), pod("b", "6")], "10", ""));
     assert!(!feed.is_read());
-    for expected in ["list", "objects n/a@5 n/b@6", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@5 n/b@6", "listed 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,9 +89,7 @@ async fn a_list_that_breaks_off_begins_anew_and_ends_once() {
     let feed = api.watch(PODS).await.stream();
     feed.event("ADDED", &pod("b", "6"));
     feed.bookmark("10", true);
-    for expected in ["list", "objects n/b@6", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/b@6", "listed 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -116,9 +104,7 @@ async fn a_continuation_that_expired_makes_the_list_begin_anew() {
     let asked = api.page(PODS).await;
     assert_eq!(asked.query("continue"), "");
     asked.json(&page(&[pod("b", "12")], "20", ""));
-    for expected in ["list", "objects n/a@1", "list", "objects n/b@12", "listed 20"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@1", "list", "objects n/b@12", "listed 20"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,9 +123,7 @@ async fn a_further_page_that_is_put_off_costs_no_new_list() {
         again.answer(429, &[("retry-after", "1")], "busy");
     }
     api.page(PODS).await.json(&page(&[pod("b", "2")], "10", ""));
-    for expected in ["list", "objects n/a@1", "objects n/b@2", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@1", "objects n/b@2", "listed 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -160,9 +144,7 @@ async fn answers_that_are_no_lists_are_asked_for_again() {
     watching.assert_silent();
     // Go writes an empty list as null in places.
     api.page(PODS).await.json(&json!({"metadata": {"resourceVersion": "7"}, "items": null}));
-    for expected in ["list", "listed 7"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "listed 7"]).await;
 }
 
 /// Objects that cannot be named, versioned or even read, among two good ones.
@@ -189,17 +171,13 @@ async fn bad_objects_of_a_list_are_left_out_and_the_others_come() {
         feed.event("ADDED", &item);
     }
     feed.bookmark("10", true);
-    for expected in ["list", "objects n/a@1 n/z@2", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@1 n/z@2", "listed 10"]).await;
 
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
     refuse_stream(&mut api).await;
     api.page(PODS).await.json(&page(&mixed(), "10", ""));
-    for expected in ["list", "objects n/a@1 n/z@2", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@1 n/z@2", "listed 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -213,9 +191,7 @@ async fn text_that_is_not_utf8_harms_nothing_but_itself() {
     feed.raw(line);
     feed.event("ADDED", &pod("b", "6"));
     feed.bookmark("10", true);
-    for expected in ["list", "objects n/a\u{fffd}@5 n/b@6", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a\u{fffd}@5 n/b@6", "listed 10"]).await;
 
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
@@ -224,9 +200,7 @@ async fn text_that_is_not_utf8_harms_nothing_but_itself() {
     let at = body.iter().position(|byte| *byte == b'?').expect("it is there");
     body[at] = 0xff;
     api.page(PODS).await.answer(200, &[], body);
-    for expected in ["list", "objects n/a\u{fffd}@5 n/b@6", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a\u{fffd}@5 n/b@6", "listed 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]

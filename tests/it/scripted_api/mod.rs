@@ -50,6 +50,13 @@ impl Watching {
         words(self.next().await.1)
     }
 
+    /// Fails unless these are the next events.
+    async fn says_in_turn(&mut self, expected: &[&str]) {
+        for expected in expected {
+            assert_eq!(self.says().await, *expected);
+        }
+    }
+
     /// Fails when something was said that nobody expected.
     fn assert_silent(&mut self) {
         if let Ok((_, event)) = self.events.try_recv() {

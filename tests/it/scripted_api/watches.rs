@@ -12,9 +12,7 @@ async fn following() -> (Watching, ScriptedApi, Feed) {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
     let feed = listed(api.watch(PODS).await, &[pod("a", "5")], "10");
-    for expected in ["list", "objects n/a@5", "listed 10"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@5", "listed 10"]).await;
     (watching, api, feed)
 }
 
@@ -140,9 +138,7 @@ async fn what_came_before_an_error_is_delivered_first() {
     feed.raw(format!("{put}\n{error}\n{put}\n"));
     assert_eq!(watching.says().await, "put n/a@11 to 11");
     let _feed = listed(api.watch(PODS).await, &[pod("a", "11")], "20");
-    for expected in ["list", "objects n/a@11", "listed 20"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/a@11", "listed 20"]).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,9 +192,7 @@ async fn an_event_of_absurd_length_leaves_its_object_out_and_nothing_else() {
     feed.event("MODIFIED", &huge);
     // The list has it no more: what agents hold of it is found out to be old.
     let feed = listed(api.watch(PODS).await, &[huge, pod("b", "11")], "20");
-    for expected in ["list", "objects n/b@11", "listed 20"] {
-        assert_eq!(watching.says().await, expected);
-    }
+    watching.says_in_turn(&["list", "objects n/b@11", "listed 20"]).await;
     feed.event("MODIFIED", &pod("b", "21"));
     assert_eq!(watching.says().await, "put n/b@21 to 21");
 }

@@ -5,7 +5,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use bulrush::datastore::Kind;
 use bulrush::syncer::kinds;
 use bulrush::syncer::pipelines::{self, Flavour};
@@ -14,11 +13,10 @@ use serde_json::{Value, json};
 
 use super::ApiServer;
 use super::rest::Rest;
+use super::wait::eventually;
 
-/// How long the server may take to serve a kind that it was told about.
+/// How long the server may take to serve a kind that it was told about, or to take one away.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
-/// Pause between two looks.
-const LOOK: Duration = Duration::from_millis(50);
 /// Where definitions are.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
@@ -136,15 +134,22 @@ pub(crate) async fn install(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow
     served(rest, kind, group).await
 }
 
+/// Takes a kind's definition away, with its objects, and waits until it is gone entirely.
+pub(crate) async fn uninstall(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow::Result<()> {
+    let path = definition_path(kind, group);
+    rest.delete(&path).await?;
+    eventually(&format!("{path} is gone"), SERVED_WITHIN, async || rest.get(&path).await.is_err().then_some(())).await
+}
+
 /// Waits until a kind is served.
-async fn served(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow::Result<()> {
-    let path = format!("{}?limit=1", group.collection(kind, ""));
-    let answered = async {
-        while rest.get(&path).await.is_err() {
-            tokio::time::sleep(LOOK).await;
-        }
-    };
-    tokio::time::timeout(SERVED_WITHIN, answered).await.with_context(|| format!("{path} is not served"))
+pub(crate) async fn served(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow::Result<()> {
+    served_at(rest, &group.collection(kind, "")).await
+}
+
+/// Waits until a collection is served.
+pub(crate) async fn served_at(rest: &Rest, collection: &str) -> anyhow::Result<()> {
+    let path = format!("{collection}?limit=1");
+    eventually(&format!("{collection} is served"), SERVED_WITHIN, async || rest.get(&path).await.ok().map(drop)).await
 }
 
 impl ApiServer {

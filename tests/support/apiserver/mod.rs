@@ -13,6 +13,7 @@ pub(crate) mod counts;
 pub(crate) mod crds;
 pub(crate) mod rest;
 pub(crate) mod seed;
+pub(crate) mod wait;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -27,12 +28,13 @@ use rcgen::KeyPair;
 use tempfile::TempDir;
 
 use self::rest::Rest;
+use self::wait::eventually;
 use crate::real_etcd::{Etcd, TlsFiles, free_port, issue_certificates};
 
 /// How long a started server may take until it is ready. Some 3 s on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-/// Pause between two looks at a server that starts.
-const LOOK: Duration = Duration::from_millis(50);
+/// The namespace that the server makes for itself, some time after it says that it is ready.
+const OWN_NAMESPACE: &str = "/api/v1/namespaces/kube-system";
 /// How often other ports are tried when somebody else took ours between choosing and starting.
 const PORT_ATTEMPTS: u32 = 3;
 /// How much of the server's log a failure shows.
@@ -82,7 +84,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server and waits until it is ready. `None`: there is no kube-apiserver here; the reason was printed.
+    /// Starts a server and waits until it is ready and has made its own namespace. `None`: there is no kube-apiserver here; the reason was printed.
     pub(crate) async fn start() -> Option<Self> {
         Self::start_with(Options::default()).await
     }
@@ -238,34 +240,16 @@ impl ApiServer {
             .stderr(log)
             .spawn();
         self.child = Some(child.expect("start kube-apiserver"));
-        let ready = async {
-            let rest = self.rest();
-            loop {
-                // A request to a port that is not open yet fails at once.
-                if rest.get_text("/readyz").await.is_ok_and(|answer| answer == "ok") {
-                    return true;
-                }
-                tokio::time::sleep(LOOK).await;
+        let rest = self.rest();
+        let outcome = eventually("kube-apiserver is ready", READY_WITHIN, async || {
+            if self.has_ended() {
+                return Some(false);
             }
-        };
-        let ended = async {
-            loop {
-                tokio::time::sleep(LOOK).await;
-                if self.has_ended() {
-                    return false;
-                }
-            }
-        };
-        let outcome = async {
-            tokio::select! {
-                ready = ready => ready,
-                ended = ended => ended,
-            }
-        };
-        let Ok(ready) = tokio::time::timeout(READY_WITHIN, outcome).await else {
-            panic!("kube-apiserver was not ready within {READY_WITHIN:?}:\n{}", self.log_tail());
-        };
-        ready
+            // A request to a port that is not open yet fails at once.
+            let ready = rest.get_text("/readyz").await.is_ok_and(|answer| answer == "ok");
+            (ready && rest.get(OWN_NAMESPACE).await.is_ok()).then_some(true)
+        });
+        outcome.await.unwrap_or_else(|error| panic!("{error:#}:\n{}", self.log_tail()))
     }
 
     /// Whether the process is gone. Looks without waiting for it, so that a shared reference is enough.

@@ -1,0 +1,79 @@
+//! Thousands of connections that never come to the point, beside agents at work.
+
+use std::net::SocketAddr;
+
+use anyhow::ensure;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+use super::World;
+use super::readers::Reader;
+
+const HONEST: usize = 40;
+/// How many connections are opened, where descriptors allow.
+const HALF_OPEN: usize = 10_000;
+/// Descriptors that are left to the other tests of this process.
+const SPARED: usize = 4_000;
+/// How many may be in handshake at once. Each may take two seconds before it has to make room for another one.
+const SLOTS: usize = 2_048;
+/// How a hello in Calico's protocol may begin; the rest never comes.
+const BEGINNING: &[u8] = &[0x7f];
+
+/// How many descriptors this process, and the daemon as its child, may have.
+fn descriptors() -> Option<usize> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Connects, says next to nothing, and waits until the server has enough of it.
+async fn half_open(server: SocketAddr, n: usize) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(server).await?;
+    stream.write_all(&BEGINNING[..n % 2]).await?;
+    stream.read_to_end(&mut Vec::new()).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_open_handshakes_take_nothing_from_agents_and_little_memory() -> anyhow::Result<()> {
+    let limit = descriptors().unwrap_or(1024);
+    let count = HALF_OPEN.min(limit.saturating_sub(SPARED)).max(limit / 4).min(HALF_OPEN);
+    let slots = SLOTS.min(count / 4);
+    let mut world = World::new(&[("ServerMaxHandshakes", &slots.to_string())]).await?;
+    let server = world.daemon.sync;
+    let honest: Vec<Reader> = (0..HONEST).map(|n| Reader::start(server, "honest", n)).collect::<Result<_, _>>()?;
+    for reader in &honest {
+        reader.until("a first snapshot", |held| held.in_sync).await?;
+    }
+
+    let mut crowd = JoinSet::new();
+    for n in 0..count {
+        crowd.spawn(half_open(server, n));
+    }
+    let mut most = 0.0_f64;
+    world
+        .churn_until("the crowd fills the slots, and makes room for each other", |daemon| {
+            most = most.max(daemon.metric("typha_connections_active").unwrap_or_default());
+            World::closed(daemon, "handshake-evicted") >= slots as f64
+        })
+        .await?;
+    // Whoever comes now waits for its turn in the crowd, and gets it.
+    world.all_end_right(&honest).await?;
+    most = most.max(world.daemon.metric("typha_connections_active")?);
+    ensure!(most >= slots as f64 && most <= (slots + HONEST + 2) as f64, "{most} connections with {slots} slots");
+    let lost: Vec<String> = honest.iter().filter_map(Reader::lost).collect();
+    ensure!(lost.is_empty(), "{lost:?}\n{}", world.daemon.log());
+    let said = "too many connections in handshake, and this was the oldest of them";
+    ensure!(world.daemon.log().contains(said), "{}", world.daemon.log());
+
+    // When the crowd is gone, everything is as before.
+    crowd.shutdown().await;
+    world
+        .churn_until("only agents are left", |daemon| {
+            daemon.metric("typha_connections_active").ok() == Some(HONEST as f64)
+        })
+        .await?;
+    world.all_end_right(&honest).await?;
+    world.memory_was_bounded((slots + HONEST) as u64)
+}

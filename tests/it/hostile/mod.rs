@@ -1,0 +1,103 @@
+//! The bounds under hostile company: the real daemon on a real etcd that keeps changing, many honest readers, and beside them
+//! clients that do not read, hardly read, or never come to the point.
+//!
+//! What has to hold: memory stays under the formula that operators are given, every honest reader ends with what etcd holds,
+//! and whoever is cut is cut for a reason that is logged and counted.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use tempfile::TempDir;
+
+use self::readers::Reader;
+use self::source::Source;
+use crate::daemon::Daemon;
+
+mod handshakes;
+mod readers;
+mod slow;
+mod source;
+mod throttle;
+
+/// Memory that a connection may cost.
+const PER_CONNECTION: u64 = 3 << 10;
+/// How long anything may take on a busy machine before a test gives up.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Encoded history that a feed may keep: far less than by default, so that slow readers fall off it within a test.
+const MAX_LAG_BYTES: u64 = 256 << 10;
+/// The wire formats that readers use, each with a feed of its own.
+const WIRES: u64 = 2;
+
+/// A daemon beside its etcd.
+struct World {
+    source: Source,
+    daemon: Daemon,
+    /// The most memory that the daemon was seen with.
+    peak: u64,
+    _folder: TempDir,
+}
+
+impl World {
+    /// A filled etcd, and a daemon with these options that is in sync with it.
+    async fn new(options: &[(&str, &str)]) -> anyhow::Result<Self> {
+        let source = Source::new().await?;
+        let folder = TempDir::new()?;
+        let (endpoints, max_lag) = (source.url(), MAX_LAG_BYTES.to_string());
+        let mut all =
+            vec![("DatastoreType", "etcdv3"), ("EtcdEndpoints", &*endpoints), ("ServerMaxLagBytes", &*max_lag)];
+        all.extend(options);
+        let daemon = Daemon::start(folder.path(), &all)?;
+        daemon.wait_ready()?;
+        Ok(Self { source, daemon, peak: 0, _folder: folder })
+    }
+
+    /// Goes on changing etcd until something holds, and looks after each change that the history is within its bound.
+    async fn churn_until(&mut self, what: &str, mut holds: impl FnMut(&Daemon) -> bool) -> anyhow::Result<()> {
+        let (daemon, peak) = (&self.daemon, &mut self.peak);
+        let churning = self.source.churn_until(|| {
+            let held = daemon.metric("bulrush_feed_bytes{syncer=\"felix\"}")?;
+            ensure!(held <= (WIRES * MAX_LAG_BYTES) as f64, "{held} bytes of history are held");
+            *peak = daemon.memory()?.max(*peak);
+            Ok(holds(daemon))
+        });
+        let churned = tokio::time::timeout(PATIENCE, churning).await;
+        churned
+            .with_context(|| format!("{what}: not within {PATIENCE:?}"))
+            .and_then(|outcome| outcome)
+            .with_context(|| daemon.log())
+    }
+
+    /// Goes on changing etcd for a while.
+    async fn churn(&mut self, changes: usize) -> anyhow::Result<()> {
+        let mut left = changes / source::CHANGES;
+        self.churn_until("changes", |_| {
+            left = left.saturating_sub(1);
+            left == 0
+        })
+        .await
+    }
+
+    /// Fails unless these readers, and one that comes just now, end with what etcd holds.
+    async fn all_end_right(&self, readers: &[Reader]) -> anyhow::Result<()> {
+        let fresh = Reader::start(self.daemon.sync, "fresh", 0)?;
+        let expected = fresh.until("what etcd holds", |held| held.in_sync && self.source.is_held(&held.values)).await;
+        let expected = expected.with_context(|| self.daemon.log())?;
+        for reader in readers {
+            let same = reader.until("the same", |held| held.in_sync && held.values == expected).await;
+            same.with_context(|| self.daemon.log())?;
+        }
+        Ok(())
+    }
+
+    /// Fails when the daemon was ever larger than operators are told (docs/operations.md, *Sizing*), with so many connections.
+    fn memory_was_bounded(&self, connections: u64) -> anyhow::Result<()> {
+        let bound = (20 << 20) + self.source.keys() * 1536 + connections * PER_CONNECTION + WIRES * MAX_LAG_BYTES;
+        ensure!(self.peak <= bound, "{} bytes were in use, and at most {bound} should be", self.peak);
+        Ok(())
+    }
+
+    /// How many connections were closed for a reason.
+    fn closed(daemon: &Daemon, reason: &str) -> f64 {
+        daemon.metric(&format!("bulrush_connections_closed_total{{reason=\"{reason}\"}}")).unwrap_or_default()
+    }
+}

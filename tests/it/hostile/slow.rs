@@ -1,0 +1,65 @@
+//! One client in twenty does not read at all, and one in twenty reads at 64 KB/s, while everything changes.
+
+use anyhow::ensure;
+
+use super::readers::Reader;
+use super::throttle::{Pace, Throttle};
+use super::{MAX_LAG_BYTES, PER_CONNECTION, WIRES, World};
+
+const HONEST: usize = 90;
+const SLOW: usize = 5;
+const STUCK: usize = 5;
+/// What a slow reader takes a second.
+const SLOW_RATE: f64 = 64_000.0;
+/// More than the server's hello, far less than a snapshot.
+const HELLO_BYTES: usize = 4 << 10;
+/// Changes among honest readers only, to see what memory they take: as many as fill the history.
+const CHANGES_BEFORE: usize = 300;
+/// Memory that slow and stuck readers may cost beside their bounds: versions of the map that they pin, and what the allocator
+/// makes of it. Were each kept what it lacks, it would be five times as much.
+const MARGIN: u64 = 4 << 20;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_notices() -> anyhow::Result<()> {
+    let mut world = World::new(&[("ServerWriteTimeoutSecs", "5"), ("ServerSendBufferBytes", "16384")]).await?;
+    let server = world.daemon.sync;
+    let start = |name, count, pace| -> anyhow::Result<Vec<Reader>> {
+        (0..count).map(|n| Reader::start_with(server, name, n, Throttle(pace))).collect()
+    };
+    let honest: Vec<Reader> = (0..HONEST).map(|n| Reader::start(server, "honest", n)).collect::<Result<_, _>>()?;
+    world.churn(CHANGES_BEFORE).await?;
+    let before = world.peak;
+
+    let slow = start("slow", SLOW, Pace::Slow(SLOW_RATE))?;
+    let _stuck = start("stuck", STUCK, Pace::StuckAfter(HELLO_BYTES))?;
+    world
+        .churn_until("the stuck are cut and the slow have fallen off the history", |daemon| {
+            let catch_ups = daemon.metric("bulrush_catch_ups_total{syncer=\"felix\"}").unwrap_or_default();
+            World::closed(daemon, "write-timeout") >= STUCK as f64 && catch_ups >= SLOW as f64
+        })
+        .await?;
+    world.all_end_right(&honest).await?;
+    world.all_end_right(&slow).await?;
+
+    world.memory_was_bounded((HONEST + SLOW + STUCK) as u64)?;
+    let grown = world.peak.saturating_sub(before);
+    let bound = (SLOW + STUCK) as u64 * PER_CONNECTION + WIRES * MAX_LAG_BYTES + MARGIN;
+    ensure!(grown <= bound, "memory grew by {grown} bytes, and by at most {bound} it should");
+
+    let lost: Vec<String> = honest.iter().filter_map(Reader::lost).collect();
+    ensure!(lost.is_empty(), "whoever reads stays: {lost:?}\n{}", world.daemon.log());
+    let log = world.daemon.log();
+    let said_of = |name: &str, what: &str| {
+        let agent = format!("agent=\"{name}\"");
+        log.lines().any(|line| line.contains(&agent) && line.contains(what))
+    };
+    for n in 0..STUCK {
+        let said = said_of(&format!("stuck-{n}"), "took not one byte within the write timeout");
+        ensure!(said, "nothing is said of stuck-{n}:\n{log}");
+    }
+    // On a machine that is busy enough, a slow reader may be taken for one that does not read; then that is said.
+    for (n, lost) in slow.iter().enumerate().filter_map(|(n, reader)| Some((n, reader.lost()?))) {
+        ensure!(said_of(&format!("slow-{n}"), "client disconnected"), "{lost}:\n{log}");
+    }
+    Ok(())
+}
