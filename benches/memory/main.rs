@@ -15,7 +15,8 @@
     missing_docs,
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "a tool, not an API: it ends with a panic or a message"
+    clippy::disallowed_methods,
+    reason = "a tool, not an API: it runs in real time and ends with a panic or a message"
 )]
 
 mod clients;
