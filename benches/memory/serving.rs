@@ -18,6 +18,8 @@ use super::{Figures, allocations, live};
 
 /// An unused snapshot is dropped after 10 s, and what a feed keeps of its history after 15.
 const FORGOTTEN: Duration = Duration::from_secs(18);
+/// Changes in a message as under load.
+const TOGETHER: usize = 20;
 /// As long as nothing comes, nothing is under way.
 const QUIET: Duration = Duration::from_millis(300);
 
@@ -57,11 +59,12 @@ pub(super) fn measure(
 
     // Changes are made beforehand: making them allocates.
     let mut seq = 0;
-    let mut prepared = |seq: &mut usize| {
+    let mut prepared = |seq: &mut usize, together: usize| {
         *seq += 1;
         let first = *seq * 7919;
-        let change = |n: usize| converter.update((first + n) % endpoints, endpoints, *seq);
-        (0..changes).map(change).collect::<Vec<_>>().into_iter()
+        let mut change = |n: usize| converter.update((first + n) % endpoints, endpoints, *seq);
+        let message = |from: usize| (from..changes.min(from + together)).map(&mut change).collect::<Vec<_>>();
+        (0..changes).step_by(together).map(message).collect::<Vec<_>>().into_iter()
     };
     let mut steps = Vec::with_capacity(count);
     for share in [1, count / 2, count] {
@@ -72,31 +75,32 @@ pub(super) fn measure(
         let joined = live();
         clients.settle(forgotten)?;
         let idle = live();
-        // Once to warm up: buffers reach the size they keep.
-        for round in 0..2 {
-            let updates = prepared(&mut seq);
+        // Twice: once to warm up, for buffers reach the size they keep. Then as under load, many to a message.
+        let mut send = |together: usize| {
+            let messages = prepared(&mut seq, together);
             let (bytes, asked) = (live(), allocations());
-            for update in updates {
-                cache.apply(vec![SyncerEvent::Updates(vec![update])]);
+            for updates in messages {
+                cache.apply(vec![SyncerEvent::Updates(updates)]);
                 clients.one_message()?;
             }
-            if round == 1 {
-                let logged = live() - bytes;
-                steps.push(Step { clients: share, joined, idle, asked: allocations() - asked, logged });
-            }
-        }
+            Ok::<_, anyhow::Error>(Sent { asked: allocations() - asked, logged: live() - bytes })
+        };
+        send(1)?;
+        let (alone, together) = (send(1)?, send(TOGETHER)?);
+        steps.push(Step { clients: share, joined, idle, alone, together });
         clients.settle(forgotten)?;
     }
     handle.stop();
     runtime.block_on(server)?;
     let [one, half, full] = &steps[..] else { unreachable!("there are three steps") };
     let per = |bytes: i64, of: usize| bytes as f64 / of as f64;
-    let fixed = one.asked as f64 / changes as f64;
-    let slope = (full.asked as f64 - half.asked as f64) / (changes * (full.clients - half.clients)) as f64;
+    let fixed = one.alone.asked as f64 / changes as f64;
+    let slope = (full.alone.asked as f64 - half.alone.asked as f64) / (changes * (full.clients - half.clients)) as f64;
     Ok(vec![
         ("bytes per KV: snapshot, snappy", per(one.joined - one.idle, endpoints)),
         ("bytes per KV: snapshot, as counted by metric", per(metrics.snapshot_compressed_bytes.get(), endpoints)),
-        ("bytes per change in the log, one client", per(one.logged, changes)),
+        ("bytes per change in the log, one a message", per(one.alone.logged, changes)),
+        ("bytes per change in the log, 20 a message", per(one.together.logged, changes)),
         ("bytes per idle connection", per(full.idle - one.idle, full.clients - one.clients)),
         ("allocations per change, one client", fixed),
         ("allocations per change and further client", slope),
@@ -107,6 +111,12 @@ struct Step {
     clients: usize,
     joined: i64,
     idle: i64,
+    alone: Sent,
+    together: Sent,
+}
+
+/// What it took to send the changes: allocations, and bytes that stayed.
+struct Sent {
     asked: usize,
     logged: i64,
 }
