@@ -3,6 +3,8 @@
 use anyhow::Context as _;
 use etcd_client::{Client, Txn, TxnOp};
 
+use crate::progress::Step;
+
 const PREFIX: &str = "/calico/resources/v3/projectcalico.org";
 /// Puts per transaction: etcd's default limit is 128.
 const TXN_OPS: usize = 100;
@@ -80,15 +82,23 @@ pub(crate) async fn fill(etcd: &mut Client, size: Size) -> anyhow::Result<()> {
     let endpoints = (0..size.endpoints).map(|i| (endpoint_key(i, size), endpoint_value(i, 0, size)));
     let nodes = (0..size.nodes).map(node);
     let policies = (0..size.policies).map(policy);
-    let mut ops = Vec::with_capacity(TXN_OPS);
+    let all = size.endpoints + size.nodes + size.policies;
+    let mut step = Step::begin(format!(
+        "filling etcd with {} endpoints, {} nodes, {} policies",
+        size.endpoints, size.nodes, size.policies
+    ));
+    let (mut ops, mut written) = (Vec::with_capacity(TXN_OPS), 0);
     for (key, value) in rest().into_iter().chain(nodes).chain(policies).chain(endpoints) {
         ops.push(TxnOp::put(key, value, None));
         if ops.len() == TXN_OPS {
             etcd.txn(Txn::new().and_then(std::mem::take(&mut ops))).await.context("fill etcd")?;
+            written += TXN_OPS;
+            step.at(written, all);
         }
     }
     if !ops.is_empty() {
         etcd.txn(Txn::new().and_then(ops)).await.context("fill etcd")?;
     }
+    step.done();
     Ok(())
 }

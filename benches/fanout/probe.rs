@@ -1,4 +1,4 @@
-//! A few agents that decode everything and time each change from its write to etcd to its arrival.
+//! A few agents that decode everything and time each change from its write to its arrival.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,40 +8,67 @@ use bulrush::syncproto::gob::{self, Limits};
 use bulrush::syncproto::messages::{ClientHello, GobTime, Message, Pong};
 use bulrush::syncproto::snappy;
 use bytes::BytesMut;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use clap::ValueEnum;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When each numbered change was written. Index = number.
-pub(crate) type Written = Arc<Mutex<Vec<Option<Instant>>>>;
+use crate::tls::Tls;
+
+/// When each change of a run was written. Numbers go on from run to run, so that a change is never one that was there already.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    /// The number of the first change.
+    pub(crate) first: usize,
+    /// When each was written.
+    pub(crate) at: Vec<Option<Instant>>,
+}
+
+/// The table of a run, shared by who writes and who reads.
+pub(crate) type Written = Arc<Mutex<Table>>;
 
 /// What a probe has seen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
+    /// Keys until it was in sync.
     pub(crate) keys: usize,
     pub(crate) in_sync: bool,
-    pub(crate) latencies_ms: Vec<f64>,
+    /// When it was in sync, and how many bytes it had read from the connection by then.
+    pub(crate) in_sync_at: Option<Instant>,
+    pub(crate) in_sync_bytes: u64,
+    /// How long each change of the table took, in milliseconds.
+    pub(crate) latencies_ms: Vec<Option<f64>>,
+    /// How many changes it has seen.
+    pub(crate) changes: usize,
     pub(crate) messages: u64,
-    pub(crate) updates: u64,
     pub(crate) wire_bytes: u64,
 }
 
+/// How agents want the server to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Wire {
+    /// Compressed: what Calico's agents ask for.
+    Snappy,
+    /// Not compressed.
+    Plain,
+}
+
 /// The client's first bytes: definitions, hello, and both acknowledgements if `acks`.
-pub(crate) fn greeting(name: &str, acks: bool) -> Vec<u8> {
+pub(crate) fn greeting(name: &str, acks: bool, wire: Wire) -> Vec<u8> {
     let mut out = BytesMut::from(&gob::client_prefix()[..]);
     let hello = ClientHello {
         hostname: name.to_owned(),
         info: "bench".to_owned(),
         version: "bench".to_owned(),
         syncer_type: "felix".to_owned(),
-        supports_decoder_restart: true,
-        supported_compression_algorithms: vec!["snappy".to_owned()],
+        supports_decoder_restart: wire == Wire::Snappy,
+        supported_compression_algorithms: if wire == Wire::Snappy { vec!["snappy".to_owned()] } else { Vec::new() },
         supports_modern_policy_keys: true,
         client_conn_id: 1,
     };
     gob::encode(&Message::ClientHello(hello), &mut out);
-    if acks {
+    if acks && wire == Wire::Snappy {
         gob::encode(&Message::Ack, &mut out);
         gob::encode(&Message::Ack, &mut out);
     }
@@ -58,16 +85,42 @@ pub(crate) fn pong() -> Vec<u8> {
     out.to_vec()
 }
 
-/// Follows the server until cancelled, publishing what it sees.
+/// What to connect to, and as what.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    pub(crate) tls: Option<Tls>,
+    pub(crate) wire: Wire,
+}
+
+/// Follows the server until cancelled, publishing what it sees. Introduces itself once `start` says so.
 pub(crate) async fn follow(
-    server: SocketAddr,
+    target: Target,
     name: String,
     written: Written,
     seen: watch::Sender<Seen>,
+    mut start: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
-    let mut stream = TcpStream::connect(server).await.with_context(|| format!("connect probe to {server}"))?;
+    let stream =
+        TcpStream::connect(target.address).await.with_context(|| format!("connect probe to {}", target.address))?;
     stream.set_nodelay(true)?;
-    stream.write_all(&greeting(&name, false)).await?;
+    let Some(tls) = target.tls else {
+        start.wait_for(|start| *start).await?;
+        return follow_on(stream, &name, target.wire, &written, &seen).await;
+    };
+    let stream = tls.connector.connect(tls.name, stream).await.context("TLS handshake of a probe")?;
+    start.wait_for(|start| *start).await?;
+    follow_on(stream, &name, target.wire, &written, &seen).await
+}
+
+async fn follow_on(
+    mut stream: impl AsyncRead + AsyncWrite + Unpin,
+    name: &str,
+    wire: Wire,
+    written: &Written,
+    seen: &watch::Sender<Seen>,
+) -> anyhow::Result<()> {
+    stream.write_all(&greeting(name, false, wire)).await?;
     let limits = Limits::client;
     let mut decoder = gob::Decoder::new(limits());
     let mut unpack: Option<snappy::Decoder> = None;
@@ -75,6 +128,8 @@ pub(crate) async fn follow(
     let mut ack = BytesMut::new();
     gob::encode(&Message::Ack, &mut ack);
     loop {
+        // TLS keeps what it has encrypted until it is told to flush.
+        stream.flush().await?;
         let n = stream.read(&mut buffer).await.context("read at probe")?;
         if n == 0 {
             bail!("the server closed the probe's connection");
@@ -101,20 +156,30 @@ pub(crate) async fn follow(
                     gob::encode(&Message::Pong(Pong { ping_timestamp: ping.timestamp, ..Pong::default() }), &mut out);
                     stream.write_all(&out).await?;
                 }
-                Some(Message::SyncStatus(status)) => seen.send_modify(|seen| seen.in_sync = status == 2),
+                Some(Message::SyncStatus(2)) => seen.send_modify(|seen| {
+                    if !seen.in_sync {
+                        seen.in_sync = true;
+                        seen.in_sync_at = Some(Instant::now());
+                        seen.in_sync_bytes = seen.wire_bytes;
+                    }
+                }),
                 Some(Message::Kvs(kvs)) => {
                     let now = Instant::now();
                     let written = written.lock().expect("the probe's table of writes is not poisoned");
                     seen.send_modify(|seen| {
                         seen.messages += 1;
-                        seen.updates += kvs.len() as u64;
                         if !seen.in_sync {
                             seen.keys += kvs.len();
                         }
                         for kv in &kvs {
-                            let at = change_number(&kv.value).and_then(|i| written.get(i).copied().flatten());
-                            if let Some(at) = at {
-                                seen.latencies_ms.push(now.duration_since(at).as_secs_f64() * 1e3);
+                            let Some(number) = change_number(&kv.value) else { continue };
+                            let Some(i) = number.checked_sub(written.first) else { continue };
+                            let Some(at) = written.at.get(i).copied().flatten() else { continue };
+                            seen.latencies_ms.resize(written.at.len(), None);
+                            let latency = &mut seen.latencies_ms[i];
+                            if latency.is_none() {
+                                *latency = Some(now.duration_since(at).as_secs_f64() * 1e3);
+                                seen.changes += 1;
                             }
                         }
                     });

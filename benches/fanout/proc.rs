@@ -1,17 +1,32 @@
-//! What the kernel says of a process: CPU time and memory.
+//! What the kernel says of processes and threads: CPU time, memory, and how many descriptors we may have.
 
+use std::collections::BTreeMap;
 use std::fs;
+
+use serde_json::{Map, Value};
 
 /// Clock ticks per second in `/proc/<pid>/stat`; fixed on Linux.
 const TICKS: f64 = 100.0;
+/// What our own process is called in results: it holds the load, the decoding agents and the writer of changes.
+const OURSELVES: &str = "load generator";
 
-/// CPU seconds (user and system) that a process has used.
-pub(crate) fn cpu_secs(pid: u32) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The command name may hold blanks; fields are counted after its closing parenthesis.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+/// The name of a `stat` file and its fields after the name, which may itself hold blanks and parentheses.
+fn stat(path: &str) -> Option<(String, Vec<String>)> {
+    let stat = fs::read_to_string(path).ok()?;
+    let (head, tail) = stat.rsplit_once(')')?;
+    let name = head.split_once('(').map_or("", |(_, name)| name);
+    Some((name.to_owned(), tail.split_whitespace().map(str::to_owned).collect()))
+}
+
+/// CPU seconds, user and system, of the fields of a `stat` file.
+fn cpu_of(fields: &[String]) -> f64 {
     let ticks = |i: usize| fields.get(i).and_then(|text| text.parse::<f64>().ok()).unwrap_or(0.0);
     (ticks(11) + ticks(12)) / TICKS
+}
+
+/// CPU seconds (user and system) that a process has used. 0 if there is none.
+pub(crate) fn cpu_secs(pid: u32) -> f64 {
+    stat(&format!("/proc/{pid}/stat")).map_or(0.0, |(_, fields)| cpu_of(&fields))
 }
 
 fn status_kib(pid: u32, field: &str) -> u64 {
@@ -20,12 +35,70 @@ fn status_kib(pid: u32, field: &str) -> u64 {
     line.and_then(|line| line.split_whitespace().nth(1)).and_then(|text| text.parse().ok()).unwrap_or(0)
 }
 
-/// Resident memory now, in KiB.
-pub(crate) fn rss_kib(pid: u32) -> u64 {
-    status_kib(pid, "VmRSS:")
+/// Resident memory now, in MiB.
+pub(crate) fn rss_mib(pid: u32) -> f64 {
+    status_kib(pid, "VmRSS:") as f64 / 1024.0
 }
 
-/// The most memory that was ever resident, in KiB.
-pub(crate) fn peak_kib(pid: u32) -> u64 {
-    status_kib(pid, "VmHWM:")
+/// The most memory that was ever resident, in MiB.
+pub(crate) fn peak_mib(pid: u32) -> f64 {
+    status_kib(pid, "VmHWM:") as f64 / 1024.0
+}
+
+/// How many descriptors this process may have open.
+pub(crate) fn descriptor_limit() -> usize {
+    let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
+    line.and_then(|line| line.split_whitespace().next()).and_then(|text| text.parse().ok()).unwrap_or(1024)
+}
+
+/// CPU time so far of every process that has a part in a run: our children, the server, and ourselves by thread.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CpuTimes {
+    processes: BTreeMap<u32, (String, f64)>,
+    threads: BTreeMap<String, f64>,
+}
+
+impl CpuTimes {
+    /// Looks now. `server` is a process that may not be a child of ours.
+    pub(crate) fn now(server: Option<u32>) -> Self {
+        let ourselves = std::process::id();
+        let mut times = Self::default();
+        let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+        for pid in pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+            let Some((name, fields)) = stat(&format!("/proc/{pid}/stat")) else { continue };
+            let parent = fields.get(1).and_then(|text| text.parse::<u32>().ok());
+            if pid == ourselves {
+                times.processes.insert(pid, (OURSELVES.to_owned(), cpu_of(&fields)));
+            } else if parent == Some(ourselves) || Some(pid) == server {
+                times.processes.insert(pid, (name, cpu_of(&fields)));
+            }
+        }
+        for entry in fs::read_dir("/proc/self/task").into_iter().flatten().flatten() {
+            if let Some((name, fields)) = stat(&format!("{}/stat", entry.path().display())) {
+                *times.threads.entry(name).or_default() += cpu_of(&fields);
+            }
+        }
+        times
+    }
+
+    /// Seconds of each process since `before`, by name.
+    pub(crate) fn by_process(&self, before: &Self) -> Value {
+        let mut by_name: BTreeMap<&str, f64> = BTreeMap::new();
+        for (pid, (name, secs)) in &self.processes {
+            *by_name.entry(name).or_default() += secs - before.processes.get(pid).map_or(0.0, |(_, secs)| *secs);
+        }
+        by_name.into_iter().map(|(name, secs)| (name.to_owned(), rounded(secs))).collect::<Map<_, _>>().into()
+    }
+
+    /// Seconds since `before` of our own threads with this name: what a part of the load generator costs.
+    pub(crate) fn of_thread(&self, before: &Self, name: &str) -> f64 {
+        let secs = |times: &Self| times.threads.get(name).copied().unwrap_or(0.0);
+        secs(self) - secs(before)
+    }
+}
+
+/// Without the noise of subtracting floating-point numbers; the kernel's unit is 10 ms.
+fn rounded(secs: f64) -> Value {
+    ((secs * TICKS).round() / TICKS).into()
 }

@@ -39,8 +39,8 @@ pub(crate) struct Outcome {
     /// From exec until every kind was complete.
     pub(crate) seconds: f64,
     pub(crate) cpu_secs: f64,
-    pub(crate) peak_kib: u64,
-    pub(crate) rss_kib: u64,
+    pub(crate) peak_mib: f64,
+    pub(crate) rss_mib: f64,
 }
 
 struct Process(Child);
@@ -83,8 +83,8 @@ pub(crate) async fn run(kubeconfig: &Path, reading: Reading) -> anyhow::Result<O
         objects,
         seconds,
         cpu_secs: proc::cpu_secs(pid),
-        peak_kib: proc::peak_kib(pid),
-        rss_kib: proc::rss_kib(pid),
+        peak_mib: proc::peak_mib(pid),
+        rss_mib: proc::rss_mib(pid),
     })
 }
 

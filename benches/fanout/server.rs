@@ -8,7 +8,9 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use tokio::time::Instant;
 
+use crate::proc;
 use crate::real_etcd::free_port;
+use crate::tls::{self, Tls};
 
 /// How long a server may take until it listens, and until it is in sync.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(120);
@@ -16,8 +18,11 @@ pub(crate) const START_LIMIT: Duration = Duration::from_secs(120);
 /// A server under test: a child of ours, or somebody else's.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    pub(crate) pid: u32,
+    /// How agents speak TLS with it, if they do.
+    pub(crate) tls: Option<Tls>,
     pub(crate) started: Instant,
+    /// Unknown for a server elsewhere: then nothing is said about its CPU time and memory.
+    pub(crate) pid: Option<u32>,
     child: Option<Child>,
     _folder: Option<tempfile::TempDir>,
 }
@@ -33,21 +38,32 @@ impl Drop for Server {
 
 impl Server {
     /// One that runs already.
-    pub(crate) fn running(address: &str, pid: u32) -> anyhow::Result<Self> {
-        let address = address.to_socket_addrs()?.next().context("resolve --server")?;
-        Ok(Self { address, pid, child: None, started: Instant::now(), _folder: None })
+    pub(crate) fn running(address: &str, pid: Option<u32>, tls: Option<Tls>) -> anyhow::Result<Self> {
+        let resolved = address.to_socket_addrs().with_context(|| format!("resolve --server {address}"))?.next();
+        let address = resolved.with_context(|| format!("--server {address} has no address"))?;
+        Ok(Self { address, tls, started: Instant::now(), pid, child: None, _folder: None })
     }
 
     /// Starts `program`, or the daemon just built, with these variables and Typha's settings for a free port and no logs.
-    pub(crate) fn start(program: Option<&Path>, environment: &[(String, String)]) -> anyhow::Result<Self> {
+    pub(crate) fn start(
+        program: Option<&Path>,
+        environment: &[(String, String)],
+        with_tls: bool,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let port = free_port();
         let program = program.unwrap_or(Path::new(env!("CARGO_BIN_EXE_bulrush")));
+        let (tls, tls_environment) = if with_tls {
+            let (tls, environment) = tls::issue(folder.path())?;
+            (Some(tls), environment)
+        } else {
+            (None, Vec::new())
+        };
         let started = Instant::now();
         let child = Command::new(program)
             .arg("--config-file")
             .arg(folder.path().join("none.cfg"))
-            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .envs(environment.iter().chain(&tls_environment).map(|(name, value)| (name, value)))
             .env("TYPHA_SERVERPORT", port.to_string())
             .env("TYPHA_LOGSEVERITYSCREEN", "WARNING")
             .env("TYPHA_LOGFILEPATH", "none")
@@ -56,7 +72,7 @@ impl Server {
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
-        Ok(Self { address, pid: child.id(), child: Some(child), started, _folder: Some(folder) })
+        Ok(Self { address, tls, started, pid: Some(child.id()), child: Some(child), _folder: Some(folder) })
     }
 
     /// Waits until it accepts connections.
@@ -67,5 +83,20 @@ impl Server {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
         Ok(())
+    }
+
+    /// CPU seconds so far.
+    pub(crate) fn cpu_secs(&self) -> Option<f64> {
+        self.pid.map(proc::cpu_secs)
+    }
+
+    /// Resident memory now, in MiB.
+    pub(crate) fn rss_mib(&self) -> Option<f64> {
+        self.pid.map(proc::rss_mib)
+    }
+
+    /// The most memory that was ever resident, in MiB.
+    pub(crate) fn peak_mib(&self) -> Option<f64> {
+        self.pid.map(proc::peak_mib)
     }
 }

@@ -84,6 +84,15 @@ pub fn own_addresses(environment: impl IntoIterator<Item = (OsString, OsString)>
     texts.iter().flat_map(|text| text.split(',')).filter_map(|ip| ip.trim().parse().ok()).collect()
 }
 
+/// Raises the soft limit of open files to the hard one, as Go's runtime does for Typha: every agent is a descriptor, and
+/// many systems start processes with 1,024.
+fn raise_file_limit() {
+    match rlimit::increase_nofile_limit(u64::MAX) {
+        Ok(limit) => info!(limit, "open files: that many connections and files at most"),
+        Err(error) => warn!(%error, "cannot raise the limit of open files; it stays as the process was started with"),
+    }
+}
+
 /// Runs until told to end.
 ///
 /// # Errors
@@ -91,6 +100,7 @@ pub fn own_addresses(environment: impl IntoIterator<Item = (OsString, OsString)>
 /// failed while running. Being without a datastore is neither.
 pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let started = Instant::now();
+    raise_file_limit();
     let mut signals = Signals::listen().context("listen for signals")?;
     let tasks = TaskRegistry::new();
     let health = HealthAggregator::new();

@@ -88,6 +88,10 @@ pub struct SyncerMetrics {
     pub snapshot_raw_bytes: IntGauge,
     /// Bytes of the last snapshot after compression.
     pub snapshot_compressed_bytes: IntGauge,
+    /// Ours: pieces of snapshots that were encoded.
+    pub snapshot_pieces_encoded: IntCounter,
+    /// Ours: pieces of snapshots that were taken over from the snapshot before, for nothing in them had changed.
+    pub snapshot_pieces_reused: IntCounter,
     /// Ours: values that validation blanked.
     pub values_invalid: IntCounter,
     /// Ours: objects that could not be converted.
@@ -98,6 +102,10 @@ pub struct SyncerMetrics {
     pub catch_ups: IntCounter,
     /// Ours: bytes of encoded deltas held for clients that lag.
     pub feed_bytes: IntGauge,
+    /// Ours: rounds of changes that were published to clients.
+    pub rounds: IntCounter,
+    /// Ours: updates that the client that is farthest behind lacks, of those that have their snapshot.
+    pub oldest_client_updates: IntGauge,
     /// Ours: bytes written to clients.
     pub bytes_sent: IntCounter,
     /// Ours: seconds since the datastore last vouched that nothing is missing.
@@ -164,6 +172,14 @@ impl SyncerMetrics {
                 "typha_snapshot_compressed_bytes",
                 "Size of the last snapshot after compression, in bytes.",
             ),
+            snapshot_pieces_encoded: counter(
+                "bulrush_snapshot_pieces_encoded_total",
+                "Number of pieces of snapshots that were encoded.",
+            ),
+            snapshot_pieces_reused: counter(
+                "bulrush_snapshot_pieces_reused_total",
+                "Number of pieces of snapshots that were taken over unchanged from the snapshot before.",
+            ),
             values_invalid: counter("bulrush_values_invalid_total", "Number of values that validation blanked."),
             objects_unconvertible: counter(
                 "bulrush_objects_unconvertible_total",
@@ -178,6 +194,11 @@ impl SyncerMetrics {
                 "Times a lagging client was given the difference of two maps.",
             ),
             feed_bytes: gauge("bulrush_feed_bytes", "Bytes of encoded deltas held for clients."),
+            rounds: counter("bulrush_feed_rounds_total", "Rounds in which changes were published to clients."),
+            oldest_client_updates: gauge(
+                "bulrush_oldest_client_updates",
+                "Updates that the client that is farthest behind does not have yet.",
+            ),
             bytes_sent: counter("bulrush_bytes_sent_total", "Bytes written to clients."),
             datastore_age_secs: gauge(
                 "bulrush_datastore_age_seconds",

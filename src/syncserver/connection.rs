@@ -1,54 +1,41 @@
-//! One connection: a thin driver around [`Handshake`], [`Inbound`], [`Liveness`] and [`Sender`]. Owns the socket.
+//! One connection: a thin driver around [`Handshake`], [`Inbound`] and its [`Line`], from accept to close.
 //!
 //! ```text
-//!  socket ─bytes─► Handshake ─► Hello ─► (restart, ACK) ─► Sender ─Bytes─► socket
-//!                                  Inbound ─► Liveness ──┘ pings
+//!  socket ─bytes─► Handshake ─► Hello ─► (restart, ACK) ─► Line: Sender ─Bytes─► socket
+//!                                  Inbound ─► Liveness ────────┘ pings   └─ shared with the feed's pump
 //! ```
 //!
-//! One task per connection, one `select!`. All progress is kept in [`Link`] and the state machines, so every arm may be
-//! dropped at any time. While nothing happens, the task holds no buffer, no encoder and no queue.
+//! One task per connection, one `select!`. All progress is kept in the [`Link`] and the state machines, so every arm may be
+//! dropped at any time. While nothing happens, the task holds no buffer, no encoder and no queue, and sleeps: what the pump
+//! can write, it writes without waking the task.
 
-use std::collections::VecDeque;
-use std::future::poll_fn;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
-use std::pin::{Pin, pin};
+use std::future::{pending, poll_fn};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use prometheus::IntGauge;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::feed::{FeedKey, Feeds, NoFeed};
 use super::handshake::{Handshake, Hello};
-use super::inbound::{ClientEvent, Inbound};
+use super::inbound::Inbound;
+use super::line::{Done, Line, Streaming, Wait};
+use super::link::{Link, close};
 use super::liveness::{Liveness, Timeouts};
 use super::peers::Peers;
+use super::pump::Seat;
 use super::reason::CloseReason;
 use super::sender::{Patience, Sender};
 use super::status::ClientState;
 use super::tracker::Client;
 use super::transport::{Stream, TlsSource, Transport};
 use super::wire::Wire;
-use crate::metrics::SyncerMetrics;
 use crate::syncproto::messages::{DecoderRestart, Message, ServerHello};
 use crate::syncproto::{gob, native};
-
-/// Bytes read at a time. Clients say little: a pong has about 60 bytes, a hello about 400.
-const READ_BYTES: usize = 2048;
-
-/// Most pieces per vectored write; the kernel takes up to 1024, and a client that lags gets few large ones.
-const MAX_SLICES: usize = 64;
-
-/// How long a connection that ends may take for its last words. A client that does not read must not hold up a shutdown.
-const LAST_WORDS: Duration = Duration::from_millis(250);
-
-/// Capacity that an output queue may keep when it is empty.
-const KEPT_SLICES: usize = 4;
 
 /// What all connections of a server share.
 pub(super) struct Shared {
@@ -82,24 +69,27 @@ impl std::fmt::Debug for Shared {
 
 /// Serves one connection from its first byte to its end. `slot` is held during the handshake.
 ///
-/// Returns why it ended; by then the socket is closed.
+/// Returns why it ended; by then the socket is closed, unless a pump is just about to let go of it.
 pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: Arc<Shared>, slot: P) -> CloseReason {
-    let mut established = match Box::pin(establish(stream, &client, &shared)).await {
+    let Established { line, inbound } = match Box::pin(establish(stream, &client, &shared)).await {
         Ok(established) => established,
         Err(reason) => return reason,
     };
     drop(slot);
+    let feed = line.with(|streaming| Arc::clone(streaming.sender.feed()));
     let reason = {
-        let _streaming = Counted::new(&established.sender.feed().metrics().connections_streaming);
-        established.stream(&client).await
+        let _streaming = Counted::new(&feed.metrics().connections_streaming);
+        let _seat = Seat::take(feed.clone(), client.id, line.clone());
+        stream_to(&line, inbound).await
     };
     client.set_state(ClientState::Closing);
     let alternatives = shared.alternatives(&client, &reason);
-    let goodbye = established.sender.feed().format().goodbye(&reason.to_string(), &alternatives);
-    drop(alternatives);
-    let mut link = established.link;
-    drop(established.sender);
-    Box::pin(close(&mut link, &reason, goodbye)).await;
+    let goodbye = feed.format().goodbye(&reason.to_string(), &alternatives);
+    drop((alternatives, feed));
+    if let Some(Streaming { mut link, sender, .. }) = line.take() {
+        drop((line, sender));
+        Box::pin(close(&mut link, &reason, goodbye)).await;
+    }
     reason
 }
 
@@ -122,20 +112,18 @@ impl Drop for Counted {
 
 /// The hello has been exchanged.
 struct Established<S> {
-    link: Link<S>,
+    line: Arc<Line<S>>,
     inbound: Inbound,
-    sender: Sender,
-    liveness: Liveness,
 }
 
 /// Everything up to and including the hello, within the handshake timeout.
-async fn establish<S: Stream>(stream: S, client: &Client, shared: &Shared) -> Result<Established<S>, CloseReason> {
+async fn establish<S: Stream>(stream: S, client: &Arc<Client>, shared: &Shared) -> Result<Established<S>, CloseReason> {
     let deadline = client.accepted_at + shared.handshake_timeout;
     let io = tokio::select! {
         reason = poll_fn(|cx| client.poll_order(cx)) => return Err(reason),
         accepted = timeout_at(deadline, accept_tls(stream, shared)) => accepted.unwrap_or(Err(CloseReason::HandshakeTimeout))?,
     };
-    let mut link = Link { io, out: VecDeque::new(), unflushed: false };
+    let mut link = Link::new(io);
     let mut handshake = Handshake::new();
     let hello = tokio::select! {
         reason = poll_fn(|cx| client.poll_order(cx)) => Err(reason),
@@ -143,8 +131,9 @@ async fn establish<S: Stream>(stream: S, client: &Client, shared: &Shared) -> Re
     };
     match hello.and_then(|hello| answer(hello, client, shared)) {
         Ok((bytes, inbound, sender, liveness)) => {
-            link.out.push_back(bytes);
-            Ok(Established { link, inbound, sender, liveness })
+            link.out().push_back(bytes);
+            let streaming = Streaming::new(link, sender, liveness, client.clone(), Instant::now());
+            Ok(Established { line: Line::new(client.clone(), streaming), inbound })
         }
         Err(reason) => {
             let alternatives = || shared.alternatives(client, &reason);
@@ -165,8 +154,7 @@ async fn accept_tls<S: Stream>(stream: S, shared: &Shared) -> Result<Transport<S
 
 async fn read_hello<S: Stream>(link: &mut Link<S>, handshake: &mut Handshake) -> Result<Hello, CloseReason> {
     loop {
-        let (_, hello) = poll_fn(|cx| link.poll_read(cx, |bytes| handshake.on_bytes(bytes))).await?;
-        if let Some(hello) = hello? {
+        if let Some(hello) = poll_fn(|cx| link.poll_read(cx, |bytes| handshake.on_bytes(bytes))).await?? {
             return Ok(hello);
         }
     }
@@ -244,302 +232,62 @@ fn gob_hello(conn_id: u64, syncer: &str, wire: Wire) -> Bytes {
     bytes.freeze()
 }
 
-impl<S: Stream> Established<S> {
-    /// Serves the client until something ends it.
-    async fn stream(&mut self, client: &Client) -> CloseReason {
-        let Self { link, inbound, sender, liveness } = self;
-        let metrics = sender.feed().metrics().clone();
-        let mut timer = pin!(sleep_until(liveness.deadline(Instant::now())));
-        let mut started = false;
-        let mut snapshot_done = false;
-        let mut now = Instant::now();
-        let mut filled_at = now;
-        let mut snapshot_at = now;
-        let mut noted = None;
-        client.set_state(ClientState::AwaitingAck);
-        liveness.on_pending(now);
+/// Serves the client until something ends it.
+async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReason {
+    let mut now = Instant::now();
+    let mut timer = pin!(sleep_until(now));
+    loop {
+        // What the client said.
         loop {
-            // What the client said.
-            loop {
-                match inbound.next() {
-                    Ok(None) => break,
-                    Ok(Some(event)) => {
-                        if let Err(reason) = on_event(event, client, liveness, now, &metrics) {
-                            return reason;
-                        }
-                    }
-                    Err(reason) => return reason,
-                }
+            let said = inbound.next().and_then(|event| match event {
+                None => Ok(false),
+                Some(event) => line.with(|streaming| streaming.on_event(event, now)).map(|()| true),
+            });
+            match said {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(reason) => return reason,
             }
-            // What there is for the client.
-            if link.is_drained() {
-                if !started && !liveness.awaits_ack() {
-                    started = true;
-                    snapshot_at = now;
-                    if sender.feed().key().wire == Wire::GobSnappy {
-                        link.out.push_back(sender.feed().format().prefix());
-                    }
-                    sender.start(now, &mut link.out);
-                    client.set_state(ClientState::Snapshot);
+        }
+        // What there is for the client.
+        let Wait { deadline, progress } = match line.with(|streaming| streaming.turn(now)) {
+            Ok(wait) => wait,
+            Err(reason) => return reason,
+        };
+        if deadline < timer.deadline() || timer.is_elapsed() {
+            // Later deadlines are left to the next time it fires: most are put off again before they come.
+            timer.as_mut().reset(deadline);
+        }
+        // In this order: the timer costs next to nothing to look at, and a client that talks without end must not keep it
+        // from being looked at.
+        let done = tokio::select! {
+            biased;
+            () = timer.as_mut() => {
+                now = Instant::now();
+                if let Err(reason) = line.with(|streaming| streaming.check(now)) {
+                    return reason;
                 }
-                if started {
-                    if !snapshot_done && !sender.in_snapshot() {
-                        snapshot_done = true;
-                        liveness.on_snapshot_sent(now);
-                        sender.on_snapshot_sent(now);
-                        metrics.client_snapshot_send_secs.observe((now - snapshot_at).as_secs_f64());
-                    }
-                    if liveness.ping_due(now) {
-                        let as_of = sender.feed().reader().as_of();
-                        link.out.push_back(sender.feed().format().ping(SystemTime::now(), as_of.as_ref()));
-                        liveness.on_pinged(now);
-                    }
-                    if let Err(reason) = sender.fill(now, &mut link.out) {
-                        return reason;
-                    }
-                    note_position(client, sender, snapshot_done, &mut noted);
-                }
-                if !link.is_drained() {
-                    liveness.on_pending(now);
-                    filled_at = now;
-                } else if started && !sender.is_dry() {
-                    // A phase ended without a byte: the next one may have some.
-                    continue;
-                }
+                continue;
             }
-            let deadline = liveness.deadline(now);
-            if deadline < timer.deadline() || timer.is_elapsed() {
-                // Later deadlines are left to the next time it fires: most are put off again before they come.
-                timer.as_mut().reset(deadline);
-            }
-            let idle = started && link.is_drained();
-            // In this order: the timer costs next to nothing to look at, and a client that talks without end must not
-            // keep it from being looked at; whoever is woken by the feed need not look at the socket before there is
-            // something to write. Waiting for the feed last would starve nobody: filling does not depend on it.
-            let done = tokio::select! {
-                biased;
-                () = timer.as_mut() => {
-                    now = Instant::now();
-                    if let Err(reason) = liveness.check(now).and_then(|()| sender.check(now)) {
-                        return reason;
-                    }
-                    continue;
-                }
-                () = sender.woken(), if idle => Done::Woken,
-                done = poll_fn(|cx| link.poll(cx, client, inbound)) => done,
-            };
-            now = Instant::now();
-            match done {
-                Done::Read | Done::Woken => {}
-                Done::Wrote(bytes) => {
-                    let all = link.is_drained();
-                    client.add_bytes_sent(bytes);
-                    metrics.bytes_sent.inc_by(bytes);
-                    liveness.on_progress(all, now);
-                    if all {
-                        metrics.client_write_latency_secs.observe_at(now, (now - filled_at).as_secs_f64());
-                    }
-                }
-                Done::Ended(reason) => return reason,
-            }
+            () = progressed(progress) => Done::Woken,
+            done = poll_fn(|cx| line.with(|streaming| streaming.poll(cx, &mut inbound))) => done,
+        };
+        now = Instant::now();
+        match done {
+            Done::Read | Done::Woken => {}
+            Done::Wrote(bytes) => line.with(|streaming| streaming.on_wrote(bytes, now)),
+            Done::Ended(reason) => return reason,
         }
     }
 }
 
-/// Shows others where the client stands, if that is not what was `noted` last.
-fn note_position(client: &Client, sender: &Sender, snapshot_done: bool, noted: &mut Option<(u64, ClientState)>) {
-    let state = if sender.in_snapshot() || !snapshot_done {
-        ClientState::Snapshot
-    } else if sender.in_catch_up() {
-        ClientState::CatchUp
-    } else {
-        ClientState::Following
-    };
-    let position = Some((sender.mark().sequence, state));
-    if *noted != position {
-        *noted = position;
-        client.set_mark(sender.mark());
-        client.set_state(state);
+/// Waits for the next piece of a snapshot; forever when there is none to wait for.
+async fn progressed(progress: Option<watch::Receiver<u64>>) {
+    let Some(mut progress) = progress else { return pending().await };
+    if progress.changed().await.is_err() {
+        // The snapshot is gone? It is held by whoever waits for it.
+        pending().await
     }
-}
-
-fn on_event(
-    event: ClientEvent,
-    client: &Client,
-    liveness: &mut Liveness,
-    now: Instant,
-    metrics: &SyncerMetrics,
-) -> Result<(), CloseReason> {
-    match event {
-        ClientEvent::Ack => {
-            // One that was not awaited is the acknowledgement of a restart that only Calico's server would do.
-            let _awaited = liveness.on_ack(now);
-        }
-        ClientEvent::Pong => {
-            if let Some(latency) = liveness.on_pong(now)? {
-                metrics.ping_latency.observe(latency.as_secs_f64());
-            }
-        }
-        ClientEvent::Applied(ack) => {
-            client.set_applied(ack.applied, ack.errors.len());
-            if let Some(first) = ack.errors.first() {
-                tracing::warn!(
-                    conn = client.id,
-                    peer = %client.peer,
-                    keys = ack.errors.len(),
-                    first = %first.key,
-                    reason = first.reason,
-                    "agent could not apply some keys"
-                );
-            }
-        }
-        ClientEvent::Goodbye(reason) => {
-            tracing::debug!(conn = client.id, peer = %client.peer, reason, "client says goodbye");
-            return Err(CloseReason::ClientClosed);
-        }
-    }
-    Ok(())
-}
-
-/// What a poll of the link has brought.
-enum Done {
-    /// Bytes came, and are with their reader.
-    Read,
-    /// There may be something to send.
-    Woken,
-    /// So many bytes left.
-    Wrote(u64),
-    /// The connection is over, or to be ended.
-    Ended(CloseReason),
-}
-
-/// The socket and what is queued for it.
-#[derive(Debug)]
-struct Link<S> {
-    io: Transport<S>,
-    out: VecDeque<Bytes>,
-    /// Whether the layer below may still hold bytes.
-    unflushed: bool,
-}
-
-impl<S: Stream> Link<S> {
-    /// Whether everything that was queued has been handed to the kernel.
-    fn is_drained(&self) -> bool {
-        self.out.is_empty() && !self.unflushed
-    }
-
-    /// Reads, writes, and looks for an order to end, whichever is possible first.
-    fn poll(&mut self, cx: &mut Context<'_>, client: &Client, inbound: &mut Inbound) -> Poll<Done> {
-        if let Poll::Ready(reason) = client.poll_order(cx) {
-            return Poll::Ready(Done::Ended(reason));
-        }
-        // Written first: a client that talks without end must not keep its own data from it.
-        if !self.is_drained() {
-            match self.poll_write(cx) {
-                Poll::Ready(Ok(bytes)) => return Poll::Ready(Done::Wrote(bytes)),
-                Poll::Ready(Err(reason)) => return Poll::Ready(Done::Ended(reason)),
-                Poll::Pending => {}
-            }
-        }
-        match ready!(self.poll_read(cx, |bytes| inbound.push(bytes))) {
-            Ok(_) => Poll::Ready(Done::Read),
-            Err(reason) => Poll::Ready(Done::Ended(reason)),
-        }
-    }
-
-    /// Reads once into a buffer that exists only while there is something to read.
-    fn poll_read<T>(
-        &mut self,
-        cx: &mut Context<'_>,
-        read: impl FnOnce(&[u8]) -> T,
-    ) -> Poll<Result<(usize, T), CloseReason>> {
-        let mut space = [MaybeUninit::uninit(); READ_BYTES];
-        let mut buf = ReadBuf::uninit(&mut space);
-        match ready!(Pin::new(&mut self.io).poll_read(cx, &mut buf)) {
-            Ok(()) if buf.filled().is_empty() => Poll::Ready(Err(CloseReason::ClientClosed)),
-            Ok(()) => Poll::Ready(Ok((buf.filled().len(), read(buf.filled())))),
-            Err(error) => Poll::Ready(Err(lost(&error))),
-        }
-    }
-
-    /// Writes as much as possible at once. Ready when any byte has left for good, or all have been handed on.
-    fn poll_write(&mut self, cx: &mut Context<'_>) -> Poll<Result<u64, CloseReason>> {
-        let before = self.io.written();
-        while !self.out.is_empty() {
-            let polled = if self.out.len() == 1 {
-                Pin::new(&mut self.io).poll_write(cx, &self.out[0])
-            } else {
-                let mut slices = [IoSlice::new(&[]); MAX_SLICES];
-                let mut used = 0;
-                for (slice, bytes) in slices.iter_mut().zip(&self.out) {
-                    *slice = IoSlice::new(bytes);
-                    used += 1;
-                }
-                Pin::new(&mut self.io).poll_write_vectored(cx, &slices[..used])
-            };
-            match polled {
-                Poll::Ready(Ok(0)) => return Poll::Ready(Err(lost(&io::ErrorKind::WriteZero.into()))),
-                Poll::Ready(Ok(written)) => {
-                    self.advance(written);
-                    self.unflushed = matches!(self.io, Transport::Tls(_));
-                }
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(lost(&error))),
-                Poll::Pending => break,
-            }
-        }
-        if self.unflushed {
-            match Pin::new(&mut self.io).poll_flush(cx) {
-                Poll::Ready(Ok(())) => self.unflushed = !self.out.is_empty(),
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(lost(&error))),
-                Poll::Pending => {}
-            }
-        }
-        let written = self.io.written() - before;
-        if written > 0 || self.is_drained() { Poll::Ready(Ok(written)) } else { Poll::Pending }
-    }
-
-    fn advance(&mut self, mut written: usize) {
-        while let Some(first) = self.out.front_mut() {
-            if first.len() > written {
-                first.advance(written);
-                return;
-            }
-            written -= first.len();
-            self.out.pop_front();
-        }
-        if self.out.capacity() > KEPT_SLICES {
-            self.out = VecDeque::new();
-        }
-    }
-}
-
-fn lost(error: &io::Error) -> CloseReason {
-    match error.kind() {
-        // How a client's end looks when there was still something under way.
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
-            CloseReason::ClientClosed
-        }
-        _ => CloseReason::ConnectionLost(error.to_string()),
-    }
-}
-
-/// Says goodbye if there is time, and closes in an orderly way.
-async fn close<S: Stream>(link: &mut Link<S>, reason: &CloseReason, goodbye: Option<Bytes>) {
-    if reason.peer_is_gone() {
-        return;
-    }
-    // A message that has been begun must be finished before another one.
-    link.out.truncate(1);
-    link.out.extend(goodbye);
-    let last_words = async {
-        while !link.is_drained() {
-            if poll_fn(|cx| link.poll_write(cx)).await.is_err() {
-                return;
-            }
-        }
-        let _closed_anyway = link.io.shutdown().await;
-    };
-    let _gave_up = timeout(LAST_WORDS, last_words).await;
 }
 
 #[cfg(test)]
@@ -553,7 +301,8 @@ mod tests {
             size_of::<F>()
         }
         let future = size_of_future(serve::<tokio::net::TcpStream, tokio::sync::OwnedSemaphorePermit>);
-        let all = future + size_of::<Client>();
-        assert!(all <= 2048, "{future} + {} bytes", size_of::<Client>());
+        let line = size_of::<Line<tokio::net::TcpStream>>();
+        let all = future + line + size_of::<Client>();
+        assert!(all <= 2048, "{future} + {line} + {} bytes", size_of::<Client>());
     }
 }

@@ -1,7 +1,8 @@
 //! Follows a cache once for all clients that speak one wire format, and encodes each change once.
 //!
 //! ```text
-//!  cache ─crumbs─► Feed::run ─► ring of segments ◄─marks─ clients take what lies between their mark and the head
+//!  cache ─crumbs─► Feed::run ─► ring of segments ─► pump: to all clients that rest at a mark
+//!                      │              ├─ clients that do not: take what lies between their mark and the head, in their own time
 //!                      │              └─ forgotten: difference of two maps, encoded for that client alone
 //!                      └─ snapshot, shared by clients that arrive together
 //! ```
@@ -27,6 +28,8 @@ use tokio_util::task::TaskTracker;
 use super::filter::Filter;
 use super::join::join;
 use super::pace::Pace;
+use super::pieces::Recipe;
+use super::pump::Pump;
 use super::ring::{Limits, Mark, Ring, Taken};
 use super::snapshot::Snapshot;
 use super::wire::Wire;
@@ -41,7 +44,8 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// How many housekeepings a feed without clients survives: clients that reconnect find it as it was.
 const IDLE_ROUNDS: u32 = 30;
 
-/// How long a snapshot that nobody asks for is kept.
+/// How long a snapshot that nobody asks for is kept. Not longer, though the next one could take over pieces of it: a client
+/// that comes once in a while can wait the moment that encoding takes, and the memory would be held all the time.
 const SNAPSHOT_IDLE: Duration = Duration::from_secs(10);
 
 /// Encoded bytes after which clients are woken and other tasks get their turn, in the middle of a long round.
@@ -85,14 +89,13 @@ pub(super) struct Feed {
     ended: AtomicBool,
     state: Mutex<State>,
     head: watch::Sender<u64>,
+    pump: Pump,
 }
 
 #[derive(Debug)]
 struct State {
     ring: Ring,
     pace: Pace,
-    /// The newest place before the current round: who stands there had been waiting for the round.
-    round_from: u64,
     snapshot: Option<Shared>,
     /// The snapshot before, if somebody still reads it.
     previous: Weak<Snapshot>,
@@ -140,22 +143,20 @@ impl Feed {
         self.head.subscribe()
     }
 
-    /// Appends what follows a place to `out`; see [`Ring::take`]. `waited`: the client had nothing else to do, so the time
-    /// until it takes a round is the server's and not its own.
-    pub(super) fn take(
-        &self,
-        from: &Mark,
-        waited: bool,
-        max_bytes: usize,
-        now: Instant,
-        out: &mut VecDeque<Bytes>,
-    ) -> (Taken, Arc<Mark>) {
-        let mut state = self.lock();
-        let taken = state.ring.take(from, max_bytes, out);
-        if waited && from.sequence == state.round_from && !matches!(taken, Taken::Nothing) {
-            state.pace.on_served(now);
-        }
-        (taken, state.ring.head().clone())
+    /// Appends what follows a place to `out`; see [`Ring::take`]. Returns the newest place as well.
+    pub(super) fn take(&self, from: &Mark, max_bytes: usize, out: &mut VecDeque<Bytes>) -> (Taken, Arc<Mark>) {
+        let state = self.lock();
+        (state.ring.take(from, max_bytes, out), state.ring.head().clone())
+    }
+
+    /// The clients that may be served by a pump.
+    pub(super) fn pump(&self) -> &Pump {
+        &self.pump
+    }
+
+    /// A pump has been to all its clients.
+    pub(super) fn on_pass(&self, now: Instant) {
+        self.lock().pace.on_served(now);
     }
 
     /// A snapshot for a new client: an existing one unless it has been outdated for too long, or the status has changed
@@ -175,15 +176,18 @@ impl Feed {
         if let Some(before_last) = state.previous.upgrade() {
             before_last.give_up();
         }
-        let entries = self.key.wire.snapshot_entries(self.config.max_message_size);
-        let snapshot = Snapshot::new(head, self.format.clone(), self.key.filter.clone(), entries, now);
+        let wire = self.key.wire;
+        let (most, full) = (wire.snapshot_entries(self.config.max_message_size), wire.snapshot_piece_bytes());
+        let recipe = Recipe::new(self.format.clone(), self.key.filter.clone(), most, full);
+        let snapshot = Snapshot::new(head, recipe, now);
         let last = state.snapshot.replace(Shared { snapshot: snapshot.clone(), asked_at: now });
         state.previous = last.as_ref().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));
-        // Freeing the last one may take a while; nobody should have to wait for that.
+        // Looking through the last one and freeing it may take a while; nobody should have to wait for that.
         drop(state);
+        let base = last.as_ref().map(|last| last.snapshot.as_base());
         drop(last);
         self.metrics.snapshots_generated.inc();
-        self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), self.metrics.clone()));
+        self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone()));
         snapshot
     }
 
@@ -233,7 +237,6 @@ impl Feed {
 
     /// Publishes everything there is, from the crumb `first` on.
     async fn publish_round(&self, first: Arc<Breadcrumb>, trail: &mut Trail) {
-        self.lock().round_from = self.head().sequence;
         let (mut published, mut unannounced) = (0, 0);
         let mut next = Some(first);
         while published < ROUND_MAX_BYTES
@@ -250,6 +253,7 @@ impl Feed {
             }
         }
         self.announce();
+        self.metrics.rounds.inc();
     }
 
     fn announce(&self) {
@@ -342,6 +346,8 @@ impl Feed {
             self.push(bytes, 0, here.at, here);
             self.announce();
         }
+        let lacked = self.pump.most_lacked(&self.head());
+        self.metrics.oldest_client_updates.set(i64::try_from(lacked).unwrap_or(i64::MAX));
         let mut state = self.lock();
         let held = state.ring.bytes();
         state.ring.forget_before(now);
@@ -442,7 +448,6 @@ impl Feeds {
         let trail = source.reader.follow();
         let ring = Ring::new(trail.position(), self.config.limits);
         let state = State {
-            round_from: ring.head().sequence,
             ring,
             pace: Pace::new(self.config.pace_max),
             snapshot: None,
@@ -460,9 +465,13 @@ impl Feeds {
             ended: AtomicBool::new(false),
             state: Mutex::new(state),
             head,
+            pump: Pump::new(tokio::runtime::Handle::current().metrics().num_workers()),
         });
         feeds.insert(key, feed.clone());
         drop(feeds);
+        for shard in 0..feed.pump.shards() {
+            self.tasks.spawn(Pump::run(feed.clone(), shard));
+        }
         self.tasks.spawn(feed.clone().run(trail, Arc::downgrade(self), self.stop.clone()));
         Ok(Lease(feed))
     }

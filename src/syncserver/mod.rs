@@ -18,6 +18,8 @@
 //! - nobody waits for a slow client, and what is held for it is bounded: ring and snapshots per feed, and per client one
 //!   filled output queue and one version of the map.
 
+#[doc(hidden)]
+pub mod benching;
 mod config;
 mod connection;
 mod difference;
@@ -28,9 +30,13 @@ mod handshake;
 mod inbound;
 mod jitter;
 mod join;
+mod line;
+mod link;
 mod liveness;
 mod pace;
 mod peers;
+mod pump;
+mod pieces;
 mod reason;
 mod ring;
 mod sender;

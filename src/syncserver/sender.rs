@@ -59,7 +59,7 @@ enum Phase {
 enum Step {
     /// So many bytes were queued.
     Queued(usize),
-    /// There is nothing to queue until [`Sender::woken`].
+    /// There is nothing to queue for now.
     Dry,
     /// Something ended here that the driver wants to see written before more is queued.
     Pause,
@@ -75,11 +75,9 @@ pub(super) struct Sender {
     /// Until the client gets to the second place (the head when its snapshot ended) it is not told the status of the first
     /// (its snapshot).
     joining: Option<(Arc<Mark>, Arc<Mark>)>,
-    wake: watch::Receiver<u64>,
+    /// Of the snapshot that is on its way.
+    progress: Option<watch::Receiver<u64>>,
     dry: bool,
-    /// Whether the driver had nothing to write and was woken for what comes next. Dry is not enough: what was queued before
-    /// may still be on its way.
-    waited: bool,
     grace_until: Option<Instant>,
     grace_noted: bool,
 }
@@ -87,9 +85,9 @@ pub(super) struct Sender {
 impl Sender {
     /// A sender that has not begun.
     pub(super) fn new(feed: Lease, patience: Patience) -> Self {
-        let (mark, wake) = (feed.head(), feed.subscribe());
-        let (dry, waited, grace_until, grace_noted) = (false, false, None, false);
-        Self { feed, patience, phase: Phase::Idle, mark, joining: None, wake, dry, waited, grace_until, grace_noted }
+        let (mark, phase) = (feed.head(), Phase::Idle);
+        let (joining, progress, dry, grace_until, grace_noted) = (None, None, false, None, false);
+        Self { feed, patience, phase, mark, joining, progress, dry, grace_until, grace_noted }
     }
 
     pub(super) fn feed(&self) -> &Lease {
@@ -111,29 +109,40 @@ impl Sender {
         matches!(self.phase, Phase::CatchUp { .. })
     }
 
-    /// Whether there is nothing to queue until [`Self::woken`].
+    /// Whether there is nothing to queue until there is progress or [another look](Self::look_again).
     pub(super) fn is_dry(&self) -> bool {
         self.dry
     }
 
-    /// Waits until there may be something to queue again.
-    ///
-    /// # Cancel safety
-    /// Cancel safe: a wake-up that nobody waited for is found by the next call, or by [`Self::fill`].
-    pub(super) async fn woken(&mut self) {
-        // Never an error: what we hold a lease on, or a share of, keeps its end alive.
-        if self.wake.changed().await.is_ok() {
-            self.dry = false;
-            self.waited = true;
-        } else {
-            std::future::pending::<()>().await;
-        }
+    /// Whether the client has its snapshot and goes on with the ring.
+    pub(super) fn is_following(&self) -> bool {
+        matches!(self.phase, Phase::Following)
+    }
+
+    /// The next call of [`Self::fill`] is to look for more, even if the last one found nothing.
+    pub(super) fn look_again(&mut self) {
+        self.dry = false;
+    }
+
+    /// The snapshot's progress, when the next piece is awaited. Who follows is found by the pump instead.
+    pub(super) fn progress(&self) -> Option<watch::Receiver<u64>> {
+        self.progress.clone().filter(|_| self.dry)
+    }
+
+    /// Where the client stands, if whatever follows there can be given to it as it is.
+    pub(super) fn resting_at(&self) -> Option<&Arc<Mark>> {
+        (self.is_following() && self.joining.is_none()).then_some(&self.mark)
+    }
+
+    /// The client was given what lay between its mark and this one.
+    pub(super) fn on_served(&mut self, end: &Arc<Mark>) {
+        self.mark = end.clone();
     }
 
     /// Idle => Snapshot. The client is ready for its snapshot.
     pub(super) fn start(&mut self, now: Instant, out: &mut VecDeque<Bytes>) {
         let snapshot = self.feed.snapshot(now);
-        self.wake = snapshot.progress();
+        self.progress = Some(snapshot.progress());
         self.mark = snapshot.mark().clone();
         push(out, snapshot.begin());
         self.phase = Phase::Snapshot { snapshot, place: Place::default() };
@@ -145,14 +154,17 @@ impl Sender {
         self.grace_until = Some(now + self.patience.grace);
     }
 
-    /// Queues what the client lacks, as far as there is room. Call it again when that has been written, or,
-    /// when the sender [is dry](Self::is_dry), once it was [woken](Self::woken).
+    /// Queues what the client lacks, as far as there is room. Call it again when that has been written, or, when the sender
+    /// [is dry](Self::is_dry), once there is [progress](Self::progress) or a reason to [look again](Self::look_again).
     pub(super) fn fill(&mut self, now: Instant, out: &mut VecDeque<Bytes>) -> Result<(), CloseReason> {
-        if self.dry && !self.wake.has_changed().unwrap_or(true) {
+        if let Some(progress) = &mut self.progress {
+            // Seen first, looked at second: what comes in between wakes us again.
+            self.dry &= !progress.has_changed().unwrap_or(true);
+            progress.mark_unchanged();
+        }
+        if self.dry {
             return Ok(());
         }
-        // Seen first, looked at second: what comes in between wakes us again.
-        self.wake.borrow_and_update();
         self.dry = false;
         let mut queued = 0;
         while queued < FILL_BYTES {
@@ -165,7 +177,6 @@ impl Sender {
                 Step::Pause => break,
             }
         }
-        self.waited = false;
         Ok(())
     }
 
@@ -222,7 +233,7 @@ impl Sender {
 
     /// Goes on with the ring from the current mark.
     fn follow(&mut self) {
-        self.wake = self.feed.subscribe();
+        self.progress = None;
         self.phase = Phase::Following;
     }
 
@@ -250,8 +261,7 @@ impl Sender {
         // Before looking for more: there will be none after this.
         let ended = self.feed.has_ended();
         let queued_before = out.len();
-        let waited = std::mem::take(&mut self.waited);
-        let (taken, head) = self.feed.take(&self.mark, waited, room, now, out);
+        let (taken, head) = self.feed.take(&self.mark, room, out);
         self.check_age(&head, now)?;
         match taken {
             Taken::Nothing if ended => Err(CloseReason::SyncerEnded(self.feed.key().syncer)),

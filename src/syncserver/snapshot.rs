@@ -1,27 +1,29 @@
 //! A snapshot encoded once for all clients that arrive together, and read while it is still being made.
 //!
-//! A snapshot shows one mark of its feed. Its producer walks the mark's map in key order and encodes piece by piece; clients
-//! follow at their own pace. When a newer snapshot replaces an old one for the second time, the old one gives up its bytes:
-//! clients that are still reading it (slow ones) encode the pieces that they lack for themselves, from the mark's map. So a
-//! feed never holds more than two encoded snapshots, however many slow clients there are.
+//! A snapshot shows one mark of its feed. Its producer goes through the mark's map in key order, piece by piece (see
+//! [`super::pieces`]): what has not changed since the feed's last snapshot is taken over from there, the rest is encoded.
+//! Clients follow at their own pace. When a newer snapshot replaces an old one for the second time, the old one gives up its
+//! bytes: clients that are still reading it (slow ones) encode the pieces that they lack for themselves, from the mark's map.
+//! So a feed never holds more than two encoded snapshots, however many slow clients there are, and two that share what is
+//! equal. What the producer takes over from is part of these: it lets go of each old piece when it passes it.
 
-use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::filter::Filter;
+use super::pieces::{Base, Encoded, Pieces, Recipe};
 use super::ring::Mark;
 use crate::metrics::SyncerMetrics;
-use crate::model::{Key, Update};
-use crate::snapcache::Map;
-use crate::syncproto::format::WireFormat;
+use crate::model::Key;
 
-/// A piece ends when its values pass this many bytes, so that encoding one never holds up a worker for long and a client
-/// gets each message whole well within its read timeout.
-const PIECE_BYTES: usize = 512 << 10;
+/// Bytes before compression that are encoded until others get their turn: clients are woken, and no worker is held up for
+/// long.
+const TURN_BYTES: usize = 512 << 10;
+
+/// What a piece that is taken over counts as in a turn: it costs a few look-ups only.
+const TAKEN_OVER_BYTES: usize = 1 << 10;
 
 /// What a client finds where it stands in a snapshot.
 #[derive(Debug)]
@@ -41,15 +43,9 @@ pub(super) struct Place {
     last: Option<Key>,
 }
 
-#[derive(Debug)]
-struct Encoded {
-    bytes: Bytes,
-    last: Key,
-}
-
 #[derive(Debug, Default)]
-struct Pieces {
-    encoded: Vec<Encoded>,
+struct Made {
+    pieces: Vec<Encoded>,
     complete: bool,
     given_up: bool,
 }
@@ -58,25 +54,21 @@ struct Pieces {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     mark: Arc<Mark>,
-    format: Arc<dyn WireFormat>,
-    filter: Filter,
-    piece_entries: usize,
+    recipe: Recipe,
     made_at: Instant,
-    pieces: Mutex<Pieces>,
+    made: Mutex<Made>,
     progress: watch::Sender<u64>,
 }
 
 impl Snapshot {
-    /// A snapshot of what there is at `mark`, nothing of it encoded yet. A piece has at most `piece_entries` entries.
-    pub(super) fn new(
-        mark: Arc<Mark>,
-        format: Arc<dyn WireFormat>,
-        filter: Filter,
-        piece_entries: usize,
-        now: Instant,
-    ) -> Arc<Self> {
+    /// A snapshot of what there is at `mark`, nothing of it encoded yet.
+    pub(super) fn new(mark: Arc<Mark>, recipe: Recipe, now: Instant) -> Arc<Self> {
         let (progress, _) = watch::channel(0);
-        Arc::new(Self { mark, format, filter, piece_entries, made_at: now, pieces: Mutex::default(), progress })
+        Arc::new(Self { mark, recipe, made_at: now, made: Mutex::default(), progress })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Made> {
+        self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The place in the feed's history that the snapshot shows.
@@ -96,70 +88,79 @@ impl Snapshot {
 
     /// What opens the snapshot; may be empty.
     pub(super) fn begin(&self) -> Bytes {
-        self.format.snapshot_begin(self.mark.sequence, self.mark.map.len())
+        self.recipe.format().snapshot_begin(self.mark.sequence, self.mark.map.len())
     }
 
     /// What closes the snapshot; may be empty.
     pub(super) fn end(&self) -> Bytes {
-        self.format.snapshot_end(self.mark.sequence, self.mark.as_of.as_ref())
+        self.recipe.format().snapshot_end(self.mark.sequence, self.mark.as_of.as_ref())
     }
 
     /// The piece at a place.
     pub(super) fn piece(&self, place: &Place) -> Piece {
         {
-            let pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Some(piece) = pieces.encoded.get(place.pieces) {
-                let next = Place { pieces: place.pieces + 1, last: Some(piece.last.clone()) };
-                return Piece::Bytes(piece.bytes.clone(), next);
+            let made = self.lock();
+            if let Some(piece) = made.pieces.get(place.pieces) {
+                return Piece::Bytes(piece.bytes.clone(), place.after(piece.last.clone()));
             }
-            if !pieces.given_up {
-                return if pieces.complete { Piece::End } else { Piece::NotYet };
+            if !made.given_up {
+                return if made.complete { Piece::End } else { Piece::NotYet };
             }
         }
-        match self.encode_after(place.last.as_ref()) {
-            Some((bytes, _, last)) => Piece::Bytes(bytes, Place { pieces: place.pieces + 1, last: Some(last) }),
+        match self.recipe.encode_after(&self.mark.map, place.last.as_ref()) {
+            Some(piece) => Piece::Bytes(piece.bytes, place.after(piece.last)),
             None => Piece::End,
         }
     }
 
     /// Drops the encoded pieces. Clients that are not done encode what they lack from now on.
     pub(super) fn give_up(&self) {
-        let mut pieces = self.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-        pieces.given_up = true;
-        pieces.encoded = Vec::new();
-        drop(pieces);
+        let mut made = self.lock();
+        made.given_up = true;
+        let dropped = std::mem::take(&mut made.pieces);
+        drop(made);
+        drop(dropped);
         self.progress.send_modify(|ticks| *ticks += 1);
     }
 
-    fn encode_after(&self, last: Option<&Key>) -> Option<(Bytes, usize, Key)> {
-        let entries = entries_after(&self.mark.map, &self.filter, last, self.piece_entries);
-        let last = entries.last()?.key.clone();
-        let (bytes, raw) = self.format.snapshot_chunk(&entries);
-        Some((bytes, raw, last))
+    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not.
+    pub(super) fn as_base(&self) -> Base {
+        let made = self.lock();
+        Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete }
     }
 
-    /// Encodes the whole snapshot, giving way after each piece. Ends early when nobody holds the snapshot any more, or when
-    /// it has been given up.
-    pub(super) async fn produce(this: Weak<Self>, metrics: SyncerMetrics) {
-        let mut last = None;
+    /// Makes all pieces, giving way to others now and then. Ends early when nobody holds the snapshot any more, or when it
+    /// has been given up.
+    pub(super) async fn produce(this: Weak<Self>, base: Option<Base>, metrics: SyncerMetrics) {
+        let Some((map, recipe)) = this.upgrade().map(|this| (this.mark.map.clone(), this.recipe.clone())) else {
+            return;
+        };
+        let Base { map: old_map, pieces: old, complete } = base.unwrap_or_default();
+        let mut pieces = Pieces::new(&map, &recipe, &old_map, old, complete);
         let (mut raw_total, mut encoded_total) = (0, 0);
         loop {
+            let (mut turn, mut work, mut fresh) = (Vec::new(), 0, 0);
+            let done = loop {
+                if work >= TURN_BYTES {
+                    break false;
+                }
+                let Some(next) = pieces.next() else { break true };
+                raw_total += next.piece.raw;
+                encoded_total += next.piece.bytes.len();
+                work += if next.fresh { next.piece.raw } else { TAKEN_OVER_BYTES };
+                fresh += u64::from(next.fresh);
+                turn.push(next.piece);
+            };
+            metrics.snapshot_pieces_encoded.inc_by(fresh);
+            metrics.snapshot_pieces_reused.inc_by(turn.len() as u64 - fresh);
             let Some(snapshot) = this.upgrade() else { return };
-            let piece = snapshot.encode_after(last.as_ref());
-            let done = piece.is_none();
             {
-                let mut pieces = snapshot.pieces.lock().unwrap_or_else(PoisonError::into_inner);
-                if pieces.given_up {
+                let mut made = snapshot.lock();
+                if made.given_up {
                     return;
                 }
-                if let Some((bytes, raw, key)) = piece {
-                    raw_total += raw;
-                    encoded_total += bytes.len();
-                    pieces.encoded.push(Encoded { bytes, last: key.clone() });
-                    last = Some(key);
-                } else {
-                    pieces.complete = true;
-                }
+                made.pieces.append(&mut turn);
+                made.complete = done;
             }
             snapshot.progress.send_modify(|ticks| *ticks += 1);
             drop(snapshot);
@@ -173,20 +174,11 @@ impl Snapshot {
     }
 }
 
-/// The entries of one piece: those that pass the filter after a key, in key order.
-fn entries_after(map: &Map, filter: &Filter, last: Option<&Key>, most: usize) -> Vec<Arc<Update>> {
-    let from = last.map_or(Bound::Unbounded, |key| Bound::Excluded(key.clone()));
-    let mut entries = Vec::with_capacity(most.min(map.len()));
-    let mut bytes = 0;
-    for (key, entry) in map.range((from, Bound::Unbounded)) {
-        if !filter.admits(key) {
-            continue;
-        }
-        bytes += entry.value.as_ref().map_or(0, |value| value.bytes.len());
-        entries.push(entry.clone());
-        if entries.len() == most || bytes >= PIECE_BYTES {
-            break;
-        }
+impl Place {
+    fn after(&self, last: Key) -> Self {
+        Self { pieces: self.pieces + 1, last: Some(last) }
     }
-    entries
 }
+
+#[cfg(test)]
+mod tests;

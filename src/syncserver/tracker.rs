@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll};
 
@@ -55,7 +55,17 @@ pub(super) struct Client {
     failed_keys: AtomicU64,
     mark: Mutex<Option<Arc<Mark>>>,
     order: AtomicU8,
+    nudged: AtomicBool,
     waker: AtomicWaker,
+}
+
+/// What others have to say to a connection's task.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Call {
+    /// End the connection.
+    End(CloseReason),
+    /// Look whether there is something to send.
+    Look,
 }
 
 impl Client {
@@ -73,6 +83,7 @@ impl Client {
             failed_keys: AtomicU64::new(0),
             mark: Mutex::new(None),
             order: AtomicU8::new(0),
+            nudged: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         }
     }
@@ -114,13 +125,40 @@ impl Client {
         self.ordered().map_or(Poll::Pending, |order| Poll::Ready(order.into()))
     }
 
+    /// Has the connection's task look whether there is something to send.
+    pub(super) fn nudge(&self) {
+        self.nudged.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Ready once there is something to say to the connection. For the connection's own task only.
+    pub(super) fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
+        if let Poll::Ready(reason) = self.poll_order(cx) {
+            return Poll::Ready(Call::End(reason));
+        }
+        // After the waker has been left: who nudges after this line wakes.
+        if self.nudged.swap(false, Ordering::AcqRel) { Poll::Ready(Call::Look) } else { Poll::Pending }
+    }
+
     fn ordered(&self) -> Option<Order> {
         let number = self.order.load(Ordering::Acquire);
         [Order::Evict, Order::Rebalance, Order::Drain, Order::Stop].into_iter().find(|order| *order as u8 == number)
     }
 
+    fn mark(&self) -> Option<Arc<Mark>> {
+        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Updates between where the client stands and a later place; none as long as it has no snapshot.
+    pub(super) fn lacks(&self, head: &Mark) -> u64 {
+        match self.state() {
+            ClientState::Following | ClientState::CatchUp => self.mark().map_or(0, |mark| mark.updates_until(head)),
+            _ => 0,
+        }
+    }
+
     fn status(&self, now: Instant) -> ClientStatus {
-        let mark = self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mark = self.mark();
         let feed = self.feed.get();
         let head = feed.map(|feed| feed.head());
         let lag = mark.as_ref().zip(head.as_ref());

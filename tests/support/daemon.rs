@@ -79,8 +79,10 @@ impl Daemon {
         let (health, metrics) = (loopback(free_port()), loopback(free_port()));
         let log = folder.join(format!("bulrush-{}.log", sync.port()));
         let file = File::options().create(true).append(true).open(&log).context("create the daemon's log")?;
-        let mut command = Command::new(env!("CARGO_BIN_EXE_bulrush"));
-        command.arg("--config-file").arg(folder.join("no-such-file.cfg"));
+        // Few open files, as many systems start a process: it has to help itself.
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -S -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_bulrush"), "--config-file"]);
+        command.arg(folder.join("no-such-file.cfg"));
         for (name, value) in [
             ("ServerHost", "127.0.0.1"),
             ("ServerPort", &sync.port().to_string()),

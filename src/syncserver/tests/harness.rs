@@ -12,6 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
@@ -19,6 +21,10 @@ use crate::snapcache::SnapCache;
 use crate::syncer::SyncerType;
 use crate::syncproto::messages::{ClientHello, Message, Ping, Pong};
 use crate::syncproto::{gob, native, snappy};
+use crate::syncserver::feed::{FeedConfig, FeedKey, Feeds, Lease, Source};
+use crate::syncserver::filter::Filter;
+use crate::syncserver::ring::Limits;
+use crate::syncserver::wire::Wire;
 use crate::syncserver::{Config, Handle, Listener, Metrics, Server, Stream, TlsSource};
 
 /// More than any test waits for, in the time of the test.
@@ -128,7 +134,24 @@ pub(super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     assert!(waited.await.is_ok(), "never: {what}");
 }
 
-pub(super) fn update(key: &str, value: Option<&[u8]>) -> Update {
+/// A cache and a feed of it for plain clients of Calico's protocol, without a server around it and without a pace.
+pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
+    let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let (cache, reader) = SnapCache::new(10, metrics.clone());
+    let config = FeedConfig {
+        max_message_size: 100,
+        min_batching_age: Duration::ZERO,
+        limits: Limits { bytes: 1 << 20, updates: 1000 },
+        snapshot_max_age: PATIENCE,
+        pace_max: Duration::ZERO,
+    };
+    let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
+    let feeds = Feeds::new(config, sources, TaskTracker::new(), CancellationToken::new());
+    let key = FeedKey { syncer: SyncerType::Felix, wire: Wire::GobPlain, filter: Filter::default() };
+    (cache, feeds.lease(key).expect("there is a felix cache"))
+}
+
+pub(in super::super) fn update(key: &str, value: Option<&[u8]>) -> Update {
     Update {
         key: Key::from(key),
         value: value.map(|value| Value::raw(value.to_vec())),

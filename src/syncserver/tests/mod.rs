@@ -3,9 +3,10 @@
 
 mod drain;
 mod handshake;
-mod harness;
+pub(super) mod harness;
 mod pairing;
 mod slow;
+mod snapshots;
 mod sockets;
 mod stream;
 mod timers;

@@ -279,3 +279,14 @@ fn connections_above_the_limit_are_closed_with_a_reason() -> anyhow::Result<()> 
     ensure!(closed >= 1.0, "{closed}");
     Ok(())
 }
+
+#[test]
+fn the_limit_of_open_files_is_raised_to_what_is_allowed() -> anyhow::Result<()> {
+    let served = Served::new()?;
+    let daemon = served.daemon(&[])?;
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid()))?;
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).context("no such limit")?;
+    let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    ensure!(numbers[0] == numbers[1] && numbers[0] != "256", "soft and hard: {numbers:?}");
+    Ok(())
+}

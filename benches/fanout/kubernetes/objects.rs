@@ -1,117 +1,11 @@
-//! A believable cluster in a real API server: pods with all that a kubelet and a controller write into them, nodes,
-//! namespaces, services, network policies, and Calico's definitions.
+//! The objects of a believable cluster, as controllers and kubelets leave them.
 
-use anyhow::Context as _;
-use bulrush::syncer::kinds::IP_POOL;
 use serde_json::{Value, json};
 
-use crate::apiserver::crds::CrdGroup;
-use crate::apiserver::rest::Rest;
-use crate::apiserver::{ApiServer, Auth, token};
-use crate::relay::Relay;
+use super::{PODS_EACH, Size};
+use crate::args::Pods;
 
-const GROUP: CrdGroup = CrdGroup::V1;
-/// Most pods of a node and of a namespace; a small cluster has fewer.
-const PODS_EACH: usize = 100;
-const LEAST_NODES: usize = 100;
-const LEAST_NAMESPACES: usize = 20;
-/// EndpointSlices that are written together.
-const SLICES_AT_ONCE: usize = 40;
-/// Pods that are changed before anything is measured.
-const WARM_UP: usize = 100;
-/// Network policies of a namespace.
-const POLICIES_EACH: usize = 2;
-
-/// How much of everything.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Size {
-    pub(crate) pods: usize,
-    pub(crate) nodes: usize,
-    pub(crate) namespaces: usize,
-}
-
-impl Size {
-    /// A cluster with this many pods.
-    pub(crate) fn of(pods: usize) -> Self {
-        Self {
-            pods,
-            nodes: pods.div_ceil(PODS_EACH).max(LEAST_NODES),
-            namespaces: pods.div_ceil(PODS_EACH).max(LEAST_NAMESPACES),
-        }
-    }
-}
-
-/// A running API server with its content.
-pub(crate) struct Cluster {
-    pub(crate) server: ApiServer,
-    size: Size,
-    rest: Rest,
-}
-
-impl Cluster {
-    /// Starts an API server and fills it.
-    pub(crate) async fn start(size: Size) -> anyhow::Result<Self> {
-        let server = ApiServer::start().await.context("no kube-apiserver; `tests/run` builds one")?;
-        server.install_crds(GROUP).await?;
-        let rest = server.rest();
-        server.seed("namespaces", (0..size.namespaces).map(namespace)).await?;
-        server.seed("serviceaccounts", (0..size.namespaces).map(service_account)).await?;
-        server.seed("services", (0..size.namespaces).map(service)).await?;
-        // A transaction of the seed takes up to a hundred objects, and etcd 1.5 MiB: these have 25 KB each.
-        for first in (0..size.namespaces).step_by(SLICES_AT_ONCE) {
-            let slices = first..size.namespaces.min(first + SLICES_AT_ONCE);
-            server.seed("endpointslices", slices.map(|i| endpoint_slice(i, size))).await?;
-        }
-        server.seed("networkpolicies", (0..size.namespaces * POLICIES_EACH).map(|i| policy(i, size))).await?;
-        server.seed("nodes", (0..size.nodes).map(node)).await?;
-        server.seed("pods", (0..size.pods).map(|i| pod(i, size))).await?;
-        let pool = json!({
-            "apiVersion": GROUP.api_version(), "kind": "IPPool", "metadata": {"name": "default-ipv4-ippool"},
-            "spec": {"cidr": "10.0.0.0/8", "ipipMode": "Always", "natOutgoing": true, "nodeSelector": "all()"},
-        });
-        rest.create(&GROUP.collection(&IP_POOL, ""), &pool).await?;
-        // A consistent read: by then the server's own cache has everything, and its work is not measured with ours.
-        for collection in ["pods", "nodes", "namespaces", "serviceaccounts", "services"] {
-            rest.get(&format!("/api/v1/{collection}?limit=1")).await?;
-        }
-        Ok(Self { server, size, rest })
-    }
-
-    /// A kubeconfig for a user who may do everything, by way of `relay` if there is one.
-    pub(crate) fn kubeconfig(&self, relay: Option<&Relay>) -> std::path::PathBuf {
-        let url = relay.map_or_else(|| self.server.url(), |relay| format!("https://{}", relay.address));
-        self.server.kubeconfig_at("bench", &url, &Auth::Token(token("admin")))
-    }
-
-    /// Change number `number`: one pod gets it as a label.
-    pub(crate) fn change(&self, number: usize) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
-        self.label(number.wrapping_mul(7919) % self.size.pods, "bench-seq", number)
-    }
-
-    /// Patches some pods, one after the other: a server that has just started takes a second for the first of each kind.
-    pub(crate) async fn warm_up(&self) -> anyhow::Result<()> {
-        for i in 0..WARM_UP.min(self.size.pods) {
-            self.label(i, "bench-warm", i).await?;
-        }
-        Ok(())
-    }
-
-    fn label(
-        &self,
-        i: usize,
-        label: &'static str,
-        value: usize,
-    ) -> impl Future<Output = anyhow::Result<()>> + Send + 'static {
-        let path = format!("/api/v1/namespaces/{}/pods/{}", namespace_name(i % self.size.namespaces), pod_name(i));
-        let rest = self.rest.clone();
-        async move {
-            let patch = json!({"metadata": {"labels": {label: value.to_string()}}});
-            rest.patch(&path, &patch).await.map(drop)
-        }
-    }
-}
-
-fn namespace_name(i: usize) -> String {
+pub(super) fn namespace_name(i: usize) -> String {
     format!("ns-{i}")
 }
 
@@ -119,7 +13,7 @@ fn node_name(i: usize) -> String {
     format!("node-{i}")
 }
 
-fn pod_name(i: usize) -> String {
+pub(super) fn pod_name(i: usize) -> String {
     format!("web-{:08x}-{i:05}", i.wrapping_mul(2_654_435_761) & 0xffff_ffff)
 }
 
@@ -127,7 +21,7 @@ fn pod_address(i: usize) -> String {
     format!("10.{}.{}.{}", i >> 16 & 0xff, i >> 8 & 0xff, i & 0xff)
 }
 
-fn namespace(i: usize) -> Value {
+pub(super) fn namespace(i: usize) -> Value {
     let name = namespace_name(i);
     json!({
         "apiVersion": "v1", "kind": "Namespace",
@@ -136,11 +30,11 @@ fn namespace(i: usize) -> Value {
     })
 }
 
-fn service_account(i: usize) -> Value {
+pub(super) fn service_account(i: usize) -> Value {
     json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace_name(i)}})
 }
 
-fn service(i: usize) -> Value {
+pub(super) fn service(i: usize) -> Value {
     let address = format!("10.96.{}.{}", i >> 8 & 0xff, i & 0xff);
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "namespace": namespace_name(i)},
@@ -153,7 +47,7 @@ fn service(i: usize) -> Value {
     })
 }
 
-fn endpoint_slice(i: usize, size: Size) -> Value {
+pub(super) fn endpoint_slice(i: usize, size: Size) -> Value {
     let pods = (i..size.pods).step_by(size.namespaces).take(PODS_EACH);
     let endpoint = |pod: usize| {
         json!({
@@ -173,7 +67,7 @@ fn endpoint_slice(i: usize, size: Size) -> Value {
     })
 }
 
-fn policy(i: usize, size: Size) -> Value {
+pub(super) fn policy(i: usize, size: Size) -> Value {
     json!({
         "apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
         "metadata": {"name": format!("allow-{i}"), "namespace": namespace_name(i % size.namespaces)},
@@ -187,7 +81,7 @@ fn policy(i: usize, size: Size) -> Value {
     })
 }
 
-fn node(i: usize) -> Value {
+pub(super) fn node(i: usize) -> Value {
     let (name, address) = (node_name(i), format!("172.16.{}.{}", i >> 8 & 0xff, i & 0xff));
     let images =
         |n: usize| json!({"names": [format!("registry.example/app-{n}@sha256:{n:064x}")], "sizeBytes": 123_456_789});
@@ -210,8 +104,35 @@ fn node(i: usize) -> Value {
     })
 }
 
+/// A pod whose label `bench-seq` is `seq`.
+pub(super) fn pod(i: usize, seq: usize, size: Size, pods: Pods) -> Value {
+    let mut pod = match pods {
+        Pods::Full => full_pod(i, size),
+        Pods::Lean => lean_pod(i, size),
+    };
+    pod["metadata"]["labels"]["bench-seq"] = seq.to_string().into();
+    pod
+}
+
+/// The least that a pod may hold and still be an endpoint.
+fn lean_pod(i: usize, size: Size) -> Value {
+    let address = pod_address(i);
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {
+            "name": pod_name(i), "namespace": namespace_name(i % size.namespaces),
+            "labels": {"app": format!("web-{}", i % 200), "bench-seq": "0", "tier": "frontend"},
+        },
+        "spec": {
+            "nodeName": node_name(i % size.nodes), "serviceAccountName": "default",
+            "containers": [{"name": "web", "image": "registry.example/web"}],
+        },
+        "status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]},
+    })
+}
+
 /// A pod as one of a Deployment looks once it runs.
-fn pod(i: usize, size: Size) -> Value {
+fn full_pod(i: usize, size: Size) -> Value {
     let name = pod_name(i);
     let hash = format!("{:08x}", i.wrapping_mul(2_654_435_761) & 0xffff_ffff);
     let (address, host) =

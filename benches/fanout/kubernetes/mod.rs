@@ -1,0 +1,180 @@
+//! A believable cluster in a real API server: pods with all that a kubelet and a controller write into them, nodes,
+//! namespaces, services, network policies, and Calico's definitions. And the ways to change a pod.
+//!
+//! On one small machine the API server's work for a write is most of what there is to see: it takes some 5 ms of CPU time for a
+//! patch of a full pod. [`Writes`] says which way a change takes, so that what is measured is the way from the watch to the agents.
+
+mod objects;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use bulrush::syncer::kinds::IP_POOL;
+use futures_util::future::BoxFuture;
+use serde_json::{Value, json};
+
+use self::objects::{endpoint_slice, namespace, namespace_name, node, pod, pod_name, policy, service, service_account};
+use crate::apiserver::crds::CrdGroup;
+use crate::apiserver::rest::Rest;
+use crate::apiserver::{ApiServer, Auth, Options, token};
+use crate::args::{Args, Pods, Writes};
+use crate::progress::Step;
+use crate::relay::Relay;
+
+const GROUP: CrdGroup = CrdGroup::V1;
+/// Most pods of a node and of a namespace; a small cluster has fewer.
+const PODS_EACH: usize = 100;
+const LEAST_NODES: usize = 100;
+const LEAST_NAMESPACES: usize = 20;
+/// EndpointSlices that are written together.
+const SLICES_AT_ONCE: usize = 40;
+/// Pods that are changed before anything is measured, and the number they get: no probe knows it.
+const WARM_UP: usize = 100;
+const WARM_UP_NUMBER: usize = 1_000_000_000;
+/// Network policies of a namespace.
+const POLICIES_EACH: usize = 2;
+
+/// How much of everything.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Size {
+    pub(crate) pods: usize,
+    pub(crate) nodes: usize,
+    pub(crate) namespaces: usize,
+}
+
+impl Size {
+    /// A cluster with this many pods.
+    pub(crate) fn of(pods: usize) -> Self {
+        Self {
+            pods,
+            nodes: pods.div_ceil(PODS_EACH).max(LEAST_NODES),
+            namespaces: pods.div_ceil(PODS_EACH).max(LEAST_NAMESPACES),
+        }
+    }
+}
+
+/// A running API server with its content.
+pub(crate) struct Cluster {
+    server: ApiServer,
+    size: Size,
+    pods: Pods,
+    writes: Writes,
+    rest: Rest,
+    etcd: etcd_client::Client,
+    /// The pods as the API server shows them, by path, where they are replaced.
+    shown: HashMap<String, Value>,
+}
+
+impl Cluster {
+    /// Starts an API server and fills it.
+    pub(crate) async fn start(args: &Args) -> anyhow::Result<Self> {
+        let size = Size::of(args.endpoints);
+        let options = Options { flags: args.apiserver_flag.clone() };
+        let server = ApiServer::start_with(options).await.context("no kube-apiserver; `tests/run` builds one")?;
+        let step = Step::begin(format!("filling the API server with {} pods", size.pods));
+        server.install_crds(GROUP).await?;
+        let rest = server.rest();
+        server.seed("namespaces", (0..size.namespaces).map(namespace)).await?;
+        server.seed("serviceaccounts", (0..size.namespaces).map(service_account)).await?;
+        server.seed("services", (0..size.namespaces).map(service)).await?;
+        // A transaction of the seed takes up to a hundred objects, and etcd 1.5 MiB: these have 25 KB each.
+        for first in (0..size.namespaces).step_by(SLICES_AT_ONCE) {
+            let slices = first..size.namespaces.min(first + SLICES_AT_ONCE);
+            server.seed("endpointslices", slices.map(|i| endpoint_slice(i, size))).await?;
+        }
+        server.seed("networkpolicies", (0..size.namespaces * POLICIES_EACH).map(|i| policy(i, size))).await?;
+        server.seed("nodes", (0..size.nodes).map(node)).await?;
+        server.seed("pods", (0..size.pods).map(|i| stored_pod(i, 0, size, args.pods))).await?;
+        let pool = json!({
+            "apiVersion": GROUP.api_version(), "kind": "IPPool", "metadata": {"name": "default-ipv4-ippool"},
+            "spec": {"cidr": "10.0.0.0/8", "ipipMode": "Always", "natOutgoing": true, "nodeSelector": "all()"},
+        });
+        rest.create(&GROUP.collection(&IP_POOL, ""), &pool).await?;
+        // A consistent read: by then the server's own cache has everything, and its work is not measured with ours.
+        for collection in ["pods", "nodes", "namespaces", "serviceaccounts", "services"] {
+            rest.get(&format!("/api/v1/{collection}?limit=1")).await?;
+        }
+        let etcd = server.etcd.client().await;
+        let mut cluster =
+            Self { server, size, pods: args.pods, writes: args.writes, rest, etcd, shown: HashMap::new() };
+        if args.writes == Writes::Replace {
+            cluster.read_pods().await?;
+        }
+        step.done();
+        Ok(cluster)
+    }
+
+    /// Reads what is to be replaced later.
+    async fn read_pods(&mut self) -> anyhow::Result<()> {
+        for mut pod in self.rest.list("/api/v1/pods").await? {
+            let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+            let path = pod_path(&text(&pod["metadata"]["namespace"]), &text(&pod["metadata"]["name"]));
+            // Without a version the newest is replaced, whatever it is.
+            if let Some(metadata) = pod["metadata"].as_object_mut() {
+                metadata.remove("resourceVersion");
+            }
+            self.shown.insert(path, pod);
+        }
+        Ok(())
+    }
+
+    /// Where the API server listens.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.server.address()
+    }
+
+    /// How many pods there are.
+    pub(crate) fn pods(&self) -> usize {
+        self.size.pods
+    }
+
+    /// A kubeconfig for a user who may do everything, by way of `relay` if there is one.
+    pub(crate) fn kubeconfig(&self, relay: Option<&Relay>) -> std::path::PathBuf {
+        let url = relay.map_or_else(|| self.server.url(), |relay| format!("https://{}", relay.address));
+        self.server.kubeconfig_at("bench", &url, &Auth::Token(token("admin")))
+    }
+
+    /// Changes some pods, one after the other: a server that has just started takes a second for the first of each kind.
+    pub(crate) async fn warm_up(&self) -> anyhow::Result<()> {
+        for i in 0..WARM_UP.min(self.size.pods) {
+            self.change(i, WARM_UP_NUMBER).await?;
+        }
+        Ok(())
+    }
+
+    /// Gives pod `i` the number `seq` as its label `bench-seq`.
+    pub(crate) fn change(&self, i: usize, seq: usize) -> BoxFuture<'static, anyhow::Result<()>> {
+        let path = pod_path(&namespace_name(i % self.size.namespaces), &pod_name(i));
+        let rest = self.rest.clone();
+        match self.writes {
+            Writes::Patch => {
+                let patch = json!({"metadata": {"labels": {"bench-seq": seq.to_string()}}});
+                Box::pin(async move { rest.patch(&path, &patch).await.map(drop) })
+            }
+            Writes::Replace => {
+                let mut pod = self.shown.get(&path).cloned().unwrap_or_default();
+                pod["metadata"]["labels"]["bench-seq"] = seq.to_string().into();
+                Box::pin(async move { rest.replace(&path, &pod).await.map(drop) })
+            }
+            Writes::Etcd => {
+                let key = format!("/registry/pods/{}/{}", namespace_name(i % self.size.namespaces), pod_name(i));
+                let (mut etcd, pod) = (self.etcd.clone(), stored_pod(i, seq, self.size, self.pods).to_string());
+                let put = async move { etcd.put(key, pod, None).await.map(drop).context("write a pod to etcd") };
+                Box::pin(put)
+            }
+        }
+    }
+}
+
+fn pod_path(namespace: &str, name: &str) -> String {
+    format!("/api/v1/namespaces/{namespace}/pods/{name}")
+}
+
+/// A pod with what the API server adds to each object, the same whenever it is written.
+fn stored_pod(i: usize, seq: usize, size: Size, pods: Pods) -> Value {
+    let mut pod = pod(i, seq, size, pods);
+    pod["metadata"]["uid"] = format!("00000000-0000-4000-b000-{i:012}").into();
+    pod["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z".into();
+    pod
+}

@@ -1,0 +1,199 @@
+//! The thread that looks after a share of the counted agents: opens them in waves, greets, reads, and says that they live.
+//!
+//! One epoll, one buffer for all of them. Everything it finds out goes into [`Shared`], which the scenario looks at.
+
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Token};
+use tokio::time::Instant;
+
+use super::connection::{Connection, Phase, Read};
+use super::manner::Manner;
+use super::{Plan, Shared, socket};
+
+/// How often every agent says that it lives: as often as a server of the protocol asks by default.
+const PONG_EVERY: Duration = Duration::from_secs(10);
+/// Pongs, slow reads and new connections are looked after this often.
+const TICK: Duration = Duration::from_millis(100);
+/// Connections that may be on their way to being established at once: what a listening socket's queue takes at ease.
+const OPENING: usize = 256;
+/// The shared read buffer: a few socket buffers' worth.
+const BUFFER: usize = 256 * 1024;
+/// Most bytes of one agent in its turn, so that one with a lot does not keep the others waiting.
+const TURN: usize = 1024 * 1024;
+/// The token that wakes the thread. Connections have the tokens from 0.
+pub(super) const WAKE: Token = Token(usize::MAX);
+
+pub(super) struct Pump {
+    pub(super) poll: Poll,
+    pub(super) plan: Arc<Plan>,
+    pub(super) shared: Arc<Shared>,
+    /// The agents of this thread, by their number in the plan.
+    pub(super) ids: Range<usize>,
+    connections: Vec<Option<Connection>>,
+    opening: usize,
+    buffer: Vec<u8>,
+}
+
+impl Pump {
+    pub(super) fn new(poll: Poll, plan: Arc<Plan>, shared: Arc<Shared>, ids: Range<usize>) -> Self {
+        Self { poll, plan, shared, ids, connections: Vec::new(), opening: 0, buffer: vec![0; BUFFER] }
+    }
+
+    /// Runs until it is told to stop.
+    pub(super) fn run(mut self) -> anyhow::Result<()> {
+        let mut events = Events::with_capacity(1024);
+        let mut next_tick = Instant::now();
+        let mut held = true;
+        let mut pong_cursor = 0.0;
+        while !self.shared.stop.load(Relaxed) {
+            self.open()?;
+            if held && !self.shared.hold.load(Relaxed) {
+                held = false;
+                for i in 0..self.connections.len() {
+                    self.greet(i);
+                }
+            }
+            let now = Instant::now();
+            if now >= next_tick {
+                next_tick = now + TICK;
+                self.read_slowly();
+                self.say_alive(&mut pong_cursor);
+            }
+            match self.poll.poll(&mut events, Some(next_tick.saturating_duration_since(now))) {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error).context("poll agents"),
+            }
+            for event in &events {
+                if event.token() != WAKE {
+                    self.on_event(event);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins connections as long as not too many are under way.
+    fn open(&mut self) -> anyhow::Result<()> {
+        while self.opening < OPENING && self.connections.len() < self.ids.len() {
+            let (i, manner) = (self.connections.len(), self.plan.manners[self.ids.start + self.connections.len()]);
+            let mut stream = socket::connect(self.plan.server, self.ids.start + i, manner != Manner::Honest)
+                .with_context(|| format!("connect agent {i} to {}", self.plan.server))?;
+            self.poll.registry().register(&mut stream, Token(i), Interest::READABLE | Interest::WRITABLE)?;
+            self.connections.push(Some(Connection::new(stream, self.plan.tls.as_ref(), manner)?));
+            self.opening += 1;
+        }
+        Ok(())
+    }
+
+    fn on_event(&mut self, event: &Event) {
+        let i = event.token().0;
+        let Some(Some(connection)) = self.connections.get_mut(i) else { return };
+        let ended = event.is_read_closed() || event.is_error();
+        match connection.phase {
+            Phase::Connecting | Phase::Handshaking => match connection.establish() {
+                Err(error) => self.lose(i, &error.to_string()),
+                Ok(bytes) => {
+                    self.shared.received[self.ids.start + i].fetch_add(bytes as u64, Relaxed);
+                    if connection.phase == Phase::Ready {
+                        self.opening -= 1;
+                        self.shared.established.fetch_add(1, Relaxed);
+                        if !self.shared.hold.load(Relaxed) {
+                            self.greet(i);
+                        }
+                    }
+                }
+            },
+            Phase::Ready | Phase::Greeted => {
+                if event.is_writable() && connection.flush().is_err() {
+                    return self.lose(i, "it does not take what is sent");
+                }
+                match connection.manner {
+                    Manner::Honest => {
+                        let read = connection.read(&mut self.buffer, TURN, ended);
+                        self.count(i, read);
+                    }
+                    Manner::Slow(_) => {}
+                    Manner::Stuck if ended => self.lose(i, "it was cut"),
+                    Manner::Stuck => {}
+                }
+            }
+        }
+    }
+
+    fn greet(&mut self, i: usize) {
+        let Some(Some(connection)) = self.connections.get_mut(i) else { return };
+        if connection.phase == Phase::Ready
+            && let Err(error) = connection.greet(&self.plan.greeting)
+        {
+            self.lose(i, &error.to_string());
+        }
+    }
+
+    fn read_slowly(&mut self) {
+        if !self.plan.has_slow() {
+            return;
+        }
+        for i in 0..self.connections.len() {
+            let Some(Connection { manner: Manner::Slow(rate), .. }) = &self.connections[i] else { continue };
+            let limit = rate / (1000 / usize::try_from(TICK.as_millis()).expect("a tick is short"));
+            if let Some(connection) = &mut self.connections[i]
+                && connection.phase == Phase::Greeted
+            {
+                let read = connection.read(&mut self.buffer, limit, true);
+                self.count(i, read);
+            }
+        }
+    }
+
+    /// Sends the pongs of a tick, so that they are spread over time as they would be without us.
+    fn say_alive(&mut self, cursor: &mut f64) {
+        let n = self.connections.len() as f64;
+        let until = *cursor + n * TICK.as_secs_f64() / PONG_EVERY.as_secs_f64();
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positions in a list")]
+        let (from, to) = (*cursor as usize, (until as usize).min(self.connections.len()));
+        for i in from..to {
+            if let Some(connection) = &mut self.connections[i]
+                && connection.phase == Phase::Greeted
+                && connection.manner != Manner::Stuck
+                && let Err(error) = connection.pong(&self.plan.pong)
+            {
+                self.lose(i, &error.to_string());
+            }
+        }
+        *cursor = if until >= n { 0.0 } else { until };
+    }
+
+    fn count(&mut self, i: usize, read: Read) {
+        let (shared, id) = (&self.shared, self.ids.start + i);
+        let bytes = read.bytes as u64;
+        let before = shared.received[id].fetch_add(bytes, Relaxed);
+        if self.plan.manners[id] == Manner::Honest {
+            shared.bytes.fetch_add(bytes, Relaxed);
+            shared.reads.fetch_add(read.reads as u64, Relaxed);
+            let needed = shared.needed.load(Relaxed);
+            if before < needed && before + bytes >= needed {
+                shared.whole_at_us[id].store(shared.since_greeting_us(), Relaxed);
+                shared.whole.fetch_add(1, Relaxed);
+            }
+        }
+        if read.closed {
+            self.lose(i, "the server closed it");
+        }
+    }
+
+    fn lose(&mut self, i: usize, why: &str) {
+        let Some(connection) = self.connections[i].take() else { return };
+        if matches!(connection.phase, Phase::Connecting | Phase::Handshaking) {
+            self.opening -= 1;
+        }
+        self.shared.lost(self.ids.start + i, connection.manner, connection.phase, why);
+    }
+}

@@ -1,0 +1,62 @@
+//! What can be measured. Each scenario starts the server afresh and gives one result.
+
+mod churn;
+mod floor;
+mod idle;
+mod snapshot;
+mod start;
+
+use crate::args::{Args, Scenario};
+use crate::report::{Report, combined};
+use crate::store::Store;
+
+/// Runs what the arguments ask for as often as they ask for it.
+pub(crate) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
+    let mut runs = Vec::with_capacity(args.repeat);
+    for i in 1..=args.repeat {
+        let what = format!("{:?}", args.scenario()).to_lowercase();
+        let tls = if args.tls { ", TLS" } else { "" };
+        eprintln!("{what}{tls}, {} agents, run {i} of {}", args.clients, args.repeat);
+        runs.push(once(args, store).await?);
+    }
+    Ok(combined(runs))
+}
+
+async fn once(args: &Args, store: &Store) -> anyhow::Result<Report> {
+    match args.scenario() {
+        Scenario::Churn => churn::run(args, store).await,
+        Scenario::Snapshot => snapshot::run(args, store).await,
+        Scenario::Start => start::run(args, store).await,
+        Scenario::Idle => idle::run(args, store).await,
+        Scenario::Floor => floor::run(args).await,
+    }
+}
+
+/// Small runs of everything.
+pub(crate) fn quick(args: &Args) -> Vec<Args> {
+    let with = |scenario: Scenario, tls: bool| {
+        let mut args = args.clone();
+        (args.scenario, args.tls) = (Some(scenario), tls);
+        args
+    };
+    if let Some(scenario) = args.scenario {
+        return vec![with(scenario, args.tls)];
+    }
+    let mut hostile = with(Scenario::Churn, false);
+    (hostile.clients, hostile.half_open, hostile.storm) = (42, 100, 10);
+    (hostile.slow, hostile.stuck) = ("10%".parse().expect("a share"), "5%".parse().expect("a share"));
+    hostile.no_floor = true;
+    let mut all = vec![
+        with(Scenario::Churn, false),
+        hostile,
+        with(Scenario::Churn, true),
+        with(Scenario::Snapshot, false),
+        with(Scenario::Snapshot, true),
+        with(Scenario::Idle, false),
+        with(Scenario::Floor, false),
+    ];
+    if args.server.is_none() {
+        all.push(with(Scenario::Start, false));
+    }
+    all
+}

@@ -1,0 +1,132 @@
+//! Snapshots to all agents at once: all are connected, then all introduce themselves in the same moment.
+//!
+//! An agent that only counts has a whole snapshot when it has received as many bytes as one that was alone with the server needed;
+//! the probes among them decode theirs and must come to the same keys. With a rate, changes go on meanwhile, and a probe that was
+//! there before times them.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use tokio::time::Instant;
+
+use crate::args::Args;
+use crate::changes;
+use crate::load::Agents;
+use crate::proc::CpuTimes;
+use crate::report::{Report, quantile};
+use crate::session::{Probes, Session};
+use crate::store::Store;
+
+/// How long all may take.
+const LIMIT: Duration = Duration::from_secs(300);
+/// Bytes by which two whole snapshots may differ: the connection's number and the server's texts in its hello.
+const SLACK: u64 = 64;
+/// With TLS they may differ by how the stream was cut into records: by one in so many bytes.
+const TLS_SLACK: u64 = 100;
+/// How long changes go on before the agents introduce themselves.
+const CHURN_FIRST: Duration = Duration::from_secs(1);
+
+/// What came of sending the snapshots.
+struct Sent {
+    /// When each agent had its own, in seconds, in order.
+    times: Vec<f64>,
+    /// When the slowest probe had its own, in seconds.
+    probes: f64,
+    server_cpu: Option<f64>,
+    cpu: serde_json::Value,
+}
+
+pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
+    let session = Session::start(args, store, None).await?;
+    let mut early = session.probes(1).await?;
+    let (keys, probe_bytes) = {
+        let seen = early.seen[0].borrow();
+        (seen.keys, seen.in_sync_bytes)
+    };
+    let alone = session.agents(1, false, false).await?;
+    alone.settled().await?;
+    let mut whole = alone.received()[0];
+    if !args.tls {
+        // Where changes go on, the lone agent has received some of them as well.
+        whole = whole.min(probe_bytes);
+    }
+    drop(alone);
+    let needed = whole.saturating_sub(if args.tls { whole / TLS_SLACK } else { SLACK }).max(1);
+
+    let agents = session.agents(args.counting(), false, true).await?;
+    let mut probes = session.held_probes(args.probes);
+    tokio::time::sleep(session.settle_time()).await;
+    let rate = args.rate.unwrap_or(0);
+    let changes = if store.is_ours() { (rate * args.seconds) as usize } else { 0 };
+    let sent = if changes == 0 {
+        send(&session, &agents, &mut probes, needed).await?
+    } else {
+        changes::prepare(store, &early.written, changes);
+        let written = early.written.clone();
+        let (sent, writes) = tokio::join!(
+            async {
+                tokio::time::sleep(CHURN_FIRST).await;
+                send(&session, &agents, &mut probes, needed).await
+            },
+            changes::write(store, &written, rate),
+        );
+        writes?;
+        sent?
+    };
+    let early_overwritten = if changes > 0 { early.arrived(store, changes).await? } else { 0 };
+    // Nobody may be cut right after its snapshot.
+    agents.settled().await?;
+    agents.check()?;
+    for probe in &probes.seen {
+        let has = probe.borrow().keys;
+        ensure!(has >= keys, "a probe was told to be in sync with {has} of {keys} keys");
+    }
+
+    let received = agents.received();
+    let mut report = session.report("snapshot");
+    report.set("rate", rate);
+    report.set("keys", keys);
+    report.set("seconds", sent.times.last().copied().unwrap_or(0.0).max(sent.probes));
+    for (name, q) in [("agents_p50_secs", 0.5), ("agents_p99_secs", 0.99), ("agents_max_secs", 1.0)] {
+        report.set(name, quantile(&sent.times, q));
+    }
+    report.set("probes_secs", sent.probes);
+    report.set("server_cpu_secs", sent.server_cpu);
+    report.set("cpu_by_process", sent.cpu);
+    report.set("server_rss_mib", session.server.rss_mib());
+    report.set("server_peak_mib", session.server.peak_mib());
+    report.set("snapshot_bytes", whole);
+    if changes == 0 {
+        report.set("received_min_bytes", received.iter().min().copied());
+        report.set("received_max_bytes", received.iter().max().copied());
+    }
+    report.set("received_mib", received.iter().sum::<u64>() as f64 / f64::from(1 << 20));
+    report.set("clients_live", agents.open() + probes.seen.len());
+    if changes > 0 {
+        let latencies = early.latencies();
+        report.set("p50_ms", quantile(&latencies, 0.5));
+        report.set("p99_ms", quantile(&latencies, 0.99));
+        report.set("max_ms", quantile(&latencies, 1.0));
+        report.set("changes_overwritten", early_overwritten);
+    }
+    Ok(report)
+}
+
+async fn send(session: &Session<'_>, agents: &Agents, probes: &mut Probes, needed: u64) -> anyhow::Result<Sent> {
+    let cpu_before = CpuTimes::now(session.server.pid);
+    let (server_before, began) = (session.server.cpu_secs(), Instant::now());
+    agents.greet(needed);
+    probes.introduce();
+    let (times, in_sync) = tokio::join!(agents.whole(LIMIT), probes.in_sync(LIMIT));
+    let cpu = CpuTimes::now(session.server.pid);
+    in_sync?;
+    let server_cpu = session.server.cpu_secs().zip(server_before).map(|(after, before)| after - before);
+    let at = |seen: &tokio::sync::watch::Receiver<crate::probe::Seen>| seen.borrow().in_sync_at;
+    let last = probes.seen.iter().filter_map(at).max().unwrap_or(began);
+    Ok(Sent {
+        times: times?,
+        probes: last.duration_since(began).as_secs_f64(),
+        server_cpu,
+        cpu: cpu.by_process(&cpu_before),
+    })
+}

@@ -1,0 +1,200 @@
+//! What every scenario begins with: a server, and agents that follow it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::args::Args;
+use crate::load::manner::mixed;
+use crate::load::{Agents, Plan};
+use crate::probe::{self, Seen, Target, Written};
+use crate::relay::Relay;
+use crate::report::Report;
+use crate::server::{START_LIMIT, Server};
+use crate::store::Store;
+
+/// How long the last change may take, and how long none may arrive until the missing ones count as coalesced or lost.
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(120);
+const ARRIVAL_STALL: Duration = Duration::from_secs(8);
+
+/// A server under test and the datastore behind it.
+pub(crate) struct Session<'a> {
+    pub(crate) args: &'a Args,
+    pub(crate) store: &'a Store,
+    pub(crate) server: Server,
+}
+
+impl<'a> Session<'a> {
+    /// Starts the server, or takes the one that runs, and waits until it listens.
+    pub(crate) async fn start(args: &'a Args, store: &'a Store, relay: Option<&Relay>) -> anyhow::Result<Self> {
+        let server = match &args.server {
+            Some(address) => Server::running(address, args.server_pid, args.own_tls()?)?,
+            None => Server::start(args.program.as_deref(), &store.environment(relay), args.tls)?,
+        };
+        server.wait_listening().await?;
+        Ok(Self { args, store, server })
+    }
+
+    /// Connects `n` probes and waits until they are in sync.
+    pub(crate) async fn probes(&self, n: usize) -> anyhow::Result<Probes> {
+        let mut probes = self.held_probes(n);
+        probes.introduce();
+        probes.in_sync(START_LIMIT).await?;
+        Ok(probes)
+    }
+
+    /// Connects `n` probes that say nothing yet.
+    pub(crate) fn held_probes(&self, n: usize) -> Probes {
+        let target = Target { address: self.server.address, tls: self.server.tls.clone(), wire: self.args.wire };
+        Probes::connect(&target, n)
+    }
+
+    /// Connects `n` agents that count, with the misbehaving ones among them if `mixed`.
+    pub(crate) async fn agents(&self, n: usize, with_hostile: bool, hold: bool) -> anyhow::Result<Agents> {
+        let (slow, stuck) = if with_hostile { self.hostile_agents() } else { (0, 0) };
+        Agents::connect(Plan {
+            server: self.server.address,
+            tls: self.server.tls.clone(),
+            manners: mixed(n, slow, self.args.slow_rate, stuck),
+            greeting: self.greeting(),
+            pong: probe::pong(),
+            threads: self.args.load_threads(),
+            hold,
+        })
+        .await
+    }
+
+    /// How many agents read slowly, and how many never.
+    pub(crate) fn hostile_agents(&self) -> (usize, usize) {
+        (self.args.slow.of(self.args.clients), self.args.stuck.of(self.args.clients))
+    }
+
+    /// What a counting agent says first.
+    pub(crate) fn greeting(&self) -> Vec<u8> {
+        probe::greeting("agent", true, self.args.wire)
+    }
+
+    /// What a result begins with.
+    pub(crate) fn report(&self, scenario: &str) -> Report {
+        let (args, mut report) = (self.args, Report::default());
+        report.set("scenario", scenario);
+        report.set("server", args.label());
+        report.set("datastore", self.store.name());
+        report.set("endpoints", self.store.endpoints());
+        report.set("clients", args.clients);
+        report.set("wire", format!("{:?}", args.wire).to_lowercase());
+        report.set("tls", args.tls);
+        report
+    }
+
+    /// How long to let things come to rest.
+    pub(crate) fn settle_time(&self) -> Duration {
+        Duration::from_millis(if self.args.quick { 300 } else { 3_000 })
+    }
+}
+
+/// Agents that decode everything.
+pub(crate) struct Probes {
+    pub(crate) written: Written,
+    pub(crate) seen: Vec<watch::Receiver<Seen>>,
+    start: watch::Sender<bool>,
+    tasks: JoinSet<anyhow::Result<()>>,
+}
+
+impl Probes {
+    fn connect(target: &Target, n: usize) -> Self {
+        let written = Written::default();
+        let (start, started) = watch::channel(false);
+        let mut tasks = JoinSet::new();
+        let seen = (0..n)
+            .map(|i| {
+                let (sender, receiver) = watch::channel(Seen::default());
+                let name = format!("probe-{i}");
+                tasks.spawn(probe::follow(target.clone(), name, written.clone(), sender, started.clone()));
+                receiver
+            })
+            .collect();
+        Self { written, seen, start, tasks }
+    }
+
+    /// Lets them introduce themselves.
+    pub(crate) fn introduce(&self) {
+        self.start.send_replace(true);
+    }
+
+    /// Waits until all are in sync.
+    pub(crate) async fn in_sync(&mut self, limit: Duration) -> anyhow::Result<()> {
+        for seen in &mut self.seen {
+            tokio::select! {
+                done = tokio::time::timeout(limit, seen.wait_for(|seen| seen.in_sync)) => {
+                    done.with_context(|| format!("no probe was in sync within {limit:?}"))??;
+                }
+                ended = self.tasks.join_next() => bail!("a probe ended before it was in sync: {ended:?}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until all have every change of `changes`, or whatever came instead of it: a change that was overwritten before
+    /// it was sent never arrives. Returns how many of a probe's changes were overwritten, at most.
+    pub(crate) async fn arrived(&mut self, store: &Store, changes: usize) -> anyhow::Result<usize> {
+        let began = Instant::now();
+        let mut last = (0, Instant::now());
+        loop {
+            let (least, sum) = self.seen.iter().fold((usize::MAX, 0), |(least, sum), seen| {
+                let n = seen.borrow().changes;
+                (least.min(n), sum + n)
+            });
+            if least >= changes {
+                return Ok(0);
+            }
+            if sum > last.0 {
+                last = (sum, Instant::now());
+            }
+            if last.1.elapsed() > ARRIVAL_STALL || began.elapsed() > ARRIVAL_LIMIT {
+                return self.overwritten(store, changes);
+            }
+            tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(5)) => {}
+                ended = self.tasks.join_next() => bail!("a probe ended before it had the last change: {ended:?}"),
+            }
+        }
+    }
+
+    /// How many changes never arrived because a newer one of the same endpoint did. Fails if there is none.
+    fn overwritten(&self, store: &Store, changes: usize) -> anyhow::Result<usize> {
+        let first = self.written.lock().expect("nobody panics while holding the table of writes").first;
+        let mut most = 0;
+        for (i, seen) in self.seen.iter().enumerate() {
+            let seen = seen.borrow();
+            let mut newest = std::collections::HashSet::new();
+            let mut missed = 0;
+            // From the newest backwards: an endpoint's first one here must have arrived.
+            for change in (0..changes).rev() {
+                let came = seen.latencies_ms.get(change).copied().flatten().is_some();
+                let is_newest = newest.insert(store.changed(first + change));
+                ensure!(came || !is_newest, "probe {i} never got change {} of {changes}", change + 1);
+                missed += usize::from(!came);
+            }
+            most = most.max(missed);
+        }
+        Ok(most)
+    }
+
+    /// Messages with changes so far, of all probes.
+    pub(crate) fn messages(&self) -> u64 {
+        self.seen.iter().map(|seen| seen.borrow().messages).sum()
+    }
+
+    /// All latencies of all probes in milliseconds, in order.
+    pub(crate) fn latencies(&self) -> Vec<f64> {
+        let of =
+            |seen: &watch::Receiver<Seen>| seen.borrow().latencies_ms.iter().flatten().copied().collect::<Vec<_>>();
+        let mut all: Vec<f64> = self.seen.iter().flat_map(of).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    }
+}

@@ -1,0 +1,522 @@
+//! One client that streams: what its own task and its feed's pump share, and how they take turns.
+//!
+//! ```text
+//!  task:  start ─► snapshot ─► following ─┬─ nothing to send ─► at rest ◄─ written whole ─┐
+//!           ▲                             │                        └──── pump: a round ───┤
+//!           └──── reads, timers ──────────┴──────────◄── nudge ◄─ written in part, lost ──┘
+//! ```
+//!
+//! Whoever rests (has all there was, and nothing queued) is served by the [pump](super::pump) along with everybody else who
+//! rests: no task is woken, and nothing is looked up for it alone. All else (reads, pings, time-outs, snapshots, catch-ups,
+//! a socket that is full) is the task's.
+//!
+//! Invariants:
+//! - a change is put into the ring *before* the pump comes by, and the task looks into the ring *before* it rests, both under
+//!   the line's lock: so either the pump finds the client at rest, or the task finds the change. If the pump finds the line
+//!   locked, it does not wait; it nudges the task, which then looks again;
+//! - what the pump could not write is queued, and the task goes on with it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::SystemTime;
+
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::inbound::{ClientEvent, Inbound};
+use super::link::Link;
+use super::liveness::Liveness;
+use super::pump::{Ahead, Pass, Passenger};
+use super::reason::CloseReason;
+use super::ring::Mark;
+use super::sender::Sender;
+use super::status::ClientState;
+use super::tracker::{Call, Client};
+use super::transport::Stream;
+use super::wire::Wire;
+use crate::metrics::SyncerMetrics;
+
+/// What a poll of the line has brought.
+pub(super) enum Done {
+    /// Bytes came, and are with their reader.
+    Read,
+    /// There may be something to send.
+    Woken,
+    /// So many bytes left.
+    Wrote(u64),
+    /// The connection is over, or to be ended.
+    Ended(CloseReason),
+}
+
+/// What the task waits for, beside its client.
+pub(super) struct Wait {
+    /// When to look at the clocks.
+    pub(super) deadline: Instant,
+    /// The snapshot that is on its way, when the next piece of it is not there yet.
+    pub(super) progress: Option<watch::Receiver<u64>>,
+}
+
+/// What there is of one streaming client.
+#[derive(Debug)]
+pub(super) struct Streaming<S> {
+    pub(super) link: Link<S>,
+    pub(super) sender: Sender,
+    liveness: Liveness,
+    client: Arc<Client>,
+    started: bool,
+    snapshot_done: bool,
+    snapshot_at: Instant,
+    filled_at: Instant,
+    noted: Option<(u64, ClientState)>,
+    /// Why the pump could not write.
+    failed: Option<CloseReason>,
+}
+
+impl<S: Stream> Streaming<S> {
+    /// A client whose hello has been answered; the answer is queued.
+    pub(super) fn new(link: Link<S>, sender: Sender, mut liveness: Liveness, client: Arc<Client>, now: Instant) -> Self {
+        client.set_state(ClientState::AwaitingAck);
+        liveness.on_pending(now);
+        Self {
+            link,
+            sender,
+            liveness,
+            client,
+            started: false,
+            snapshot_done: false,
+            snapshot_at: now,
+            filled_at: now,
+            noted: None,
+            failed: None,
+        }
+    }
+
+    fn metrics(&self) -> &SyncerMetrics {
+        self.sender.feed().metrics()
+    }
+
+    /// Queues what there is for the client, if all that was queued before has left.
+    pub(super) fn turn(&mut self, now: Instant) -> Result<Wait, CloseReason> {
+        if let Some(reason) = self.failed.take() {
+            return Err(reason);
+        }
+        while self.link.is_drained() {
+            if !self.started && !self.liveness.awaits_ack() {
+                self.start(now);
+            }
+            if self.started {
+                self.fill(now)?;
+            }
+            if !self.link.is_drained() {
+                self.liveness.on_pending(now);
+                self.filled_at = now;
+            } else if !self.started || self.sender.is_dry() {
+                break;
+            }
+            // Otherwise a phase ended without a byte: the next one may have some.
+        }
+        let progress = if self.started && self.link.is_drained() { self.sender.progress() } else { None };
+        Ok(Wait { deadline: self.liveness.deadline(now), progress })
+    }
+
+    fn start(&mut self, now: Instant) {
+        self.started = true;
+        self.snapshot_at = now;
+        if self.sender.feed().key().wire == Wire::GobSnappy {
+            let prefix = self.sender.feed().format().prefix();
+            self.link.out().push_back(prefix);
+        }
+        self.sender.start(now, self.link.out());
+        self.client.set_state(ClientState::Snapshot);
+    }
+
+    fn fill(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if !self.snapshot_done && !self.sender.in_snapshot() {
+            self.snapshot_done = true;
+            self.liveness.on_snapshot_sent(now);
+            self.sender.on_snapshot_sent(now);
+            self.metrics().client_snapshot_send_secs.observe((now - self.snapshot_at).as_secs_f64());
+        }
+        if self.liveness.ping_due(now) {
+            let as_of = self.sender.feed().reader().as_of();
+            let ping = self.sender.feed().format().ping(SystemTime::now(), as_of.as_ref());
+            self.link.out().push_back(ping);
+            self.liveness.on_pinged(now);
+        }
+        self.sender.fill(now, self.link.out())?;
+        self.note_position();
+        Ok(())
+    }
+
+    /// Shows others where the client stands, if that is not what was noted last.
+    fn note_position(&mut self) {
+        let state = if self.sender.in_snapshot() || !self.snapshot_done {
+            ClientState::Snapshot
+        } else if self.sender.in_catch_up() {
+            ClientState::CatchUp
+        } else {
+            ClientState::Following
+        };
+        let position = Some((self.sender.mark().sequence, state));
+        if self.noted != position {
+            self.noted = position;
+            self.client.set_mark(self.sender.mark());
+            self.client.set_state(state);
+        }
+    }
+
+    /// Reads, writes, and looks for a call, whichever is possible first.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: &mut Inbound) -> Poll<Done> {
+        match self.client.poll_call(cx) {
+            Poll::Ready(Call::End(reason)) => return Poll::Ready(Done::Ended(reason)),
+            Poll::Ready(Call::Look) => {
+                self.sender.look_again();
+                return Poll::Ready(Done::Woken);
+            }
+            Poll::Pending => {}
+        }
+        // Written first: a client that talks without end must not keep its own data from it.
+        if !self.link.is_drained() {
+            match self.link.poll_write(cx) {
+                Poll::Ready(Ok(bytes)) => return Poll::Ready(Done::Wrote(bytes)),
+                Poll::Ready(Err(reason)) => return Poll::Ready(Done::Ended(reason)),
+                Poll::Pending => {}
+            }
+        }
+        match ready!(self.link.poll_read(cx, |bytes| inbound.push(bytes))) {
+            Ok(()) => Poll::Ready(Done::Read),
+            Err(reason) => Poll::Ready(Done::Ended(reason)),
+        }
+    }
+
+    /// Bytes left for the client.
+    pub(super) fn on_wrote(&mut self, bytes: u64, now: Instant) {
+        let all = self.link.is_drained();
+        self.client.add_bytes_sent(bytes);
+        self.liveness.on_progress(all, now);
+        self.metrics().bytes_sent.inc_by(bytes);
+        if all {
+            self.metrics().client_write_latency_secs.observe_at(now, (now - self.filled_at).as_secs_f64());
+        }
+    }
+
+    /// Time passed: is the client still in time?
+    pub(super) fn check(&mut self, now: Instant) -> Result<(), CloseReason> {
+        self.liveness.check(now)?;
+        self.sender.check(now)
+    }
+
+    /// The client said something.
+    pub(super) fn on_event(&mut self, event: ClientEvent, now: Instant) -> Result<(), CloseReason> {
+        let client = &self.client;
+        match event {
+            ClientEvent::Ack => {
+                // One that was not awaited is the acknowledgement of a restart that only Calico's server would do.
+                let _awaited = self.liveness.on_ack(now);
+            }
+            ClientEvent::Pong => {
+                if let Some(latency) = self.liveness.on_pong(now)? {
+                    self.metrics().ping_latency.observe(latency.as_secs_f64());
+                }
+            }
+            ClientEvent::Applied(ack) => {
+                client.set_applied(ack.applied, ack.errors.len());
+                if let Some(first) = ack.errors.first() {
+                    tracing::warn!(
+                        conn = client.id,
+                        peer = %client.peer,
+                        keys = ack.errors.len(),
+                        first = %first.key,
+                        reason = first.reason,
+                        "agent could not apply some keys"
+                    );
+                }
+            }
+            ClientEvent::Goodbye(reason) => {
+                tracing::debug!(conn = client.id, peer = %client.peer, reason, "client says goodbye");
+                return Err(CloseReason::ClientClosed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives the client its share of a pass if it is at rest. Returns whether its task has to look after it now.
+    fn ride(&mut self, pass: &mut Pass<'_>) -> bool {
+        if !self.link.is_drained() {
+            // The task will have to write all the same; then it is to look for more.
+            self.sender.look_again();
+            return false;
+        }
+        if !self.sender.is_following() {
+            // Its task is on its way to the ring.
+            return false;
+        }
+        let Some(mark) = self.sender.resting_at() else {
+            self.sender.look_again();
+            return true;
+        };
+        let began = pass.now;
+        let stretch = match pass.after(mark) {
+            Ahead::Nothing => return false,
+            Ahead::Forgotten => {
+                self.sender.look_again();
+                return true;
+            }
+            Ahead::Stretch(stretch) => stretch,
+        };
+        self.link.out().extend(stretch.pieces.iter().cloned());
+        self.sender.on_served(&stretch.end);
+        self.client.set_mark(&stretch.end);
+        self.noted = Some((stretch.end.sequence, ClientState::Following));
+        let lag = stretch.lag.as_secs_f64();
+        // Should the socket be full, the task polls again and is the one that is woken.
+        let polled = self.link.poll_write(&mut Context::from_waker(Waker::noop()));
+        let now = pass.on_written();
+        let metrics = self.sender.feed().metrics();
+        metrics.client_latency_secs.observe_at(now, lag);
+        if let Poll::Ready(Ok(bytes)) = polled {
+            pass.bytes += bytes;
+            self.client.add_bytes_sent(bytes);
+        }
+        if self.link.is_drained() {
+            metrics.client_write_latency_secs.observe_at(now, (now - began).as_secs_f64());
+            return false;
+        }
+        if let Poll::Ready(Err(reason)) = polled {
+            self.failed = Some(reason);
+        }
+        self.filled_at = began;
+        self.liveness.on_pending(now);
+        self.sender.look_again();
+        true
+    }
+}
+
+/// A streaming client as its task and the pump hold it.
+#[derive(Debug)]
+pub(super) struct Line<S> {
+    client: Arc<Client>,
+    streaming: Mutex<Option<Streaming<S>>>,
+}
+
+impl<S: Stream> Line<S> {
+    pub(super) fn new(client: Arc<Client>, streaming: Streaming<S>) -> Arc<Self> {
+        Arc::new(Self { client, streaming: Mutex::new(Some(streaming)) })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Streaming<S>>> {
+        self.streaming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the client. For its task only.
+    ///
+    /// # Panics
+    /// After [`Self::take`].
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> R {
+        act(self.lock().as_mut().expect("only its task takes it, at the very end"))
+    }
+
+    /// Takes the client away from the pump for good.
+    pub(super) fn take(&self) -> Option<Streaming<S>> {
+        self.lock().take()
+    }
+}
+
+impl<S: Stream> Passenger for Line<S> {
+    fn serve(&self, pass: &mut Pass<'_>) {
+        let nudge = match self.streaming.try_lock() {
+            Ok(mut streaming) => streaming.as_mut().is_some_and(|streaming| streaming.ride(pass)),
+            Err(TryLockError::WouldBlock) => true,
+            Err(TryLockError::Poisoned(_)) => false,
+        };
+        if nudge {
+            self.client.nudge();
+        }
+    }
+
+    fn nudge(&self) {
+        self.client.nudge();
+    }
+
+    fn lacks(&self, head: &Mark) -> u64 {
+        self.client.lacks(head)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+    use std::time::Duration;
+
+    use bytes::BytesMut;
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+
+    use super::super::feed::Feed;
+    use super::super::liveness::Timeouts;
+    use super::super::sender::Patience;
+    use super::super::tests::harness::{lone_feed, update};
+    use super::super::tracker::Tracker;
+    use super::super::transport::Transport;
+    use super::*;
+    use crate::model::SyncerEvent;
+    use crate::snapcache::SnapCache;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    impl Wakes {
+        fn count(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    /// A line that rests, whose task is played by the test and whose pump never comes by itself.
+    struct Scene {
+        cache: SnapCache,
+        feed: Arc<Feed>,
+        line: Arc<Line<DuplexStream>>,
+        inbound: Inbound,
+        client: Arc<Client>,
+        agent: DuplexStream,
+        wakes: Arc<Wakes>,
+    }
+
+    impl Scene {
+        async fn new(pipe: usize) -> Self {
+            let (cache, lease) = lone_feed();
+            let feed = Arc::clone(&lease);
+            let now = Instant::now();
+            let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
+            let (agent, server) = duplex(pipe);
+            let sender = Sender::new(lease, Patience { max_fall_behind: HOUR, grace: HOUR });
+            let timeouts = Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR };
+            let liveness = Liveness::new(timeouts, false, 1, now);
+            let link = Link::new(Transport::plain(server));
+            let line = Line::new(client.clone(), Streaming::new(link, sender, liveness, client.clone(), now));
+            let inbound = Inbound::native(BytesMut::new());
+            let mut scene = Self { cache, feed, line, inbound, client, agent, wakes: Arc::default() };
+            while let Some(mut progress) = scene.turn() {
+                progress.changed().await.expect("the snapshot is held");
+            }
+            assert_eq!(scene.poll(), None, "at rest");
+            scene
+        }
+
+        fn turn(&self) -> Option<watch::Receiver<u64>> {
+            self.line.with(|streaming| streaming.turn(Instant::now())).expect("in order").progress
+        }
+
+        /// Polls as the task does. Returns a word for what came of it.
+        fn poll(&mut self) -> Option<&'static str> {
+            let waker = self.wakes.clone().into();
+            let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
+            match done {
+                Poll::Pending => None,
+                Poll::Ready(Done::Woken) => Some("woken"),
+                Poll::Ready(Done::Wrote(bytes)) => {
+                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now()));
+                    Some("wrote")
+                }
+                Poll::Ready(Done::Read) => Some("read"),
+                Poll::Ready(Done::Ended(_)) => Some("ended"),
+            }
+        }
+
+        /// A change, up to its being in the ring.
+        async fn change(&mut self, value: &[u8]) {
+            let before = self.feed.head().sequence;
+            let mut head = self.feed.subscribe();
+            self.cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(value))])]);
+            while self.feed.head().sequence == before {
+                head.changed().await.expect("the feed lives");
+            }
+        }
+
+        async fn read(&mut self, bytes: usize) {
+            let mut read = vec![0; bytes];
+            self.agent.read_exact(&mut read).await.expect("the server lives");
+        }
+
+        fn sequence(&self) -> u64 {
+            self.line.with(|streaming| streaming.sender.mark().sequence)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_at_rest_is_served_and_its_task_sleeps_on() {
+        let mut scene = Scene::new(1 << 20).await;
+        for n in 1..=3 {
+            scene.change(&[n; 100]).await;
+            let mut pass = Pass::new(&scene.feed);
+            scene.line.serve(&mut pass);
+            let bytes = usize::try_from(pass.bytes).expect("few");
+            assert!(bytes > 100, "{bytes}");
+            scene.line.serve(&mut pass);
+            assert_eq!(pass.bytes, bytes as u64, "the same is not sent twice");
+            scene.read(bytes).await;
+            assert_eq!(scene.sequence(), scene.feed.head().sequence);
+        }
+        assert_eq!(scene.wakes.count(), 0);
+        assert!(scene.turn().is_none() && scene.poll().is_none(), "nothing is left for the task");
+    }
+
+    #[tokio::test]
+    async fn what_a_socket_has_no_room_for_is_left_to_the_task() {
+        let mut scene = Scene::new(64).await;
+        scene.change(&[1; 200]).await;
+        let mut pass = Pass::new(&scene.feed);
+        scene.line.serve(&mut pass);
+        assert_eq!((pass.bytes, scene.wakes.count()), (64, 1));
+        // The next change comes while the socket is full. The pump passes by; the task will find it.
+        scene.change(&[2; 200]).await;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        assert_eq!(scene.poll(), Some("woken"));
+        let mut read = 0;
+        while scene.sequence() != scene.feed.head().sequence || scene.line.with(|line| !line.link.is_drained()) {
+            scene.turn();
+            if scene.poll().is_none() {
+                scene.read(64).await;
+                read += 64;
+            }
+        }
+        assert!(read > 300, "{read}");
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_locked_is_not_waited_for_and_its_task_looks_again() {
+        let mut scene = Scene::new(1 << 20).await;
+        scene.change(&[1; 100]).await;
+        {
+            let _task = scene.line.lock();
+            scene.line.serve(&mut Pass::new(&scene.feed));
+        }
+        assert_eq!((scene.sequence(), scene.wakes.count()), (0, 1));
+        assert_eq!(scene.poll(), Some("woken"));
+        scene.turn();
+        assert_eq!(scene.poll(), Some("wrote"));
+        assert_eq!(scene.sequence(), scene.feed.head().sequence);
+    }
+
+    #[tokio::test]
+    async fn a_client_that_has_gone_is_noticed_by_its_task() {
+        let mut scene = Scene::new(1 << 20).await;
+        scene.change(&[1; 100]).await;
+        scene.agent = duplex(1).0;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        let client = scene.client.clone();
+        let call = poll_fn(|cx| client.poll_call(cx)).await;
+        assert_eq!(call, Call::Look);
+        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).err();
+        assert_eq!(reason, Some(CloseReason::ClientClosed));
+    }
+}

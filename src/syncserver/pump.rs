@@ -1,0 +1,301 @@
+//! Takes each round to all clients that rest, in one loop, instead of waking a task for each of them.
+//!
+//! ```text
+//!  feed ─round is in the ring─► Pump::run ─pass─► client, client, client … (whoever rests is written to at once)
+//!                                           └──► whoever does not: its task is nudged, or busy anyway
+//! ```
+//!
+//! What follows a mark is looked up once for all clients that stand there. A pass costs little more than its system calls;
+//! see docs/performance.md for what a task per client cost instead.
+//!
+//! A pump waits for nobody: a socket that is full and a line that is locked are left to the client's task. Passes begin at
+//! another client each time, so that nobody is always last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::task::{unconstrained, yield_now};
+use tokio::time::Instant;
+
+use super::feed::Feed;
+use super::ring::{Mark, Taken};
+
+/// Clients served before other tasks get their turn: at some 6 µs for each, about a third of a millisecond.
+const TURN: usize = 64;
+
+/// Most bytes that a client is given in one pass; what lags by more is for its task, which fills sockets in its own time.
+const STRETCH_BYTES: usize = 256 << 10;
+
+/// Most pumps of a feed. More would wait for each other in the kernel rather than write faster.
+const MAX_SHARDS: usize = 8;
+
+/// A client that may be served by a pump.
+pub(super) trait Passenger: Send + Sync {
+    /// Serves the client if it rests, and sees to it that its task looks after it otherwise.
+    fn serve(&self, pass: &mut Pass<'_>);
+
+    /// Has the client's task look for itself.
+    fn nudge(&self);
+
+    /// Updates that the client lacks; none as long as it has no snapshot.
+    fn lacks(&self, head: &Mark) -> u64;
+}
+
+/// What follows a mark.
+pub(super) enum Ahead {
+    /// Nothing.
+    Nothing,
+    /// The ring has forgotten it.
+    Forgotten,
+    /// This.
+    Stretch(Stretch),
+}
+
+/// A part of the feed's history.
+pub(super) struct Stretch {
+    pub(super) pieces: VecDeque<Bytes>,
+    pub(super) end: Arc<Mark>,
+    /// How far a client at its beginning was behind.
+    pub(super) lag: Duration,
+}
+
+/// One way around all clients.
+pub(super) struct Pass<'a> {
+    feed: &'a Feed,
+    /// What follows the mark with this sequence number.
+    known: Option<(u64, Ahead)>,
+    /// The time, as far as it was looked at.
+    pub(super) now: Instant,
+    /// Bytes written since they were counted.
+    pub(super) bytes: u64,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(feed: &'a Feed) -> Self {
+        Self { feed, known: None, now: Instant::now(), bytes: 0 }
+    }
+
+    /// What follows a mark.
+    pub(super) fn after(&mut self, mark: &Mark) -> &Ahead {
+        if self.known.as_ref().is_some_and(|(sequence, _)| *sequence != mark.sequence) {
+            self.known = None;
+        }
+        let feed = self.feed;
+        let (_, ahead) = self.known.get_or_insert_with(|| {
+            let mut pieces = VecDeque::new();
+            let (taken, head) = feed.take(mark, STRETCH_BYTES, &mut pieces);
+            let ahead = match taken {
+                Taken::Nothing => Ahead::Nothing,
+                Taken::Forgotten(_) => Ahead::Forgotten,
+                Taken::UpTo(end) => Ahead::Stretch(Stretch { pieces, end, lag: mark.age(&head) }),
+            };
+            (mark.sequence, ahead)
+        });
+        ahead
+    }
+
+    /// Something was written; returns the time.
+    pub(super) fn on_written(&mut self) -> Instant {
+        self.now = Instant::now();
+        self.now
+    }
+}
+
+/// The clients of a feed that may be served.
+#[derive(Default)]
+struct Shard {
+    passengers: Mutex<BTreeMap<u64, Arc<dyn Passenger>>>,
+}
+
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Passenger>>> {
+        self.passengers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next clients of a range, and where to go on after them.
+    fn turn(&self, from: Bound<u64>, upto: Bound<u64>, turn: &mut Vec<Arc<dyn Passenger>>) -> Option<Bound<u64>> {
+        let passengers = self.lock();
+        let mut last = None;
+        for (id, passenger) in passengers.range((from, upto)).take(TURN) {
+            turn.push(passenger.clone());
+            last = Some(*id);
+        }
+        last.map(Bound::Excluded)
+    }
+}
+
+/// The pumps of a feed.
+#[derive(Default)]
+pub(super) struct Pump {
+    shards: Box<[Shard]>,
+}
+
+impl std::fmt::Debug for Pump {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pump").field("shards", &self.shards.len()).finish()
+    }
+}
+
+impl Pump {
+    /// Pumps for a runtime with so many workers: half of them may write at the same time, the others read and encode.
+    pub(super) fn new(workers: usize) -> Self {
+        let shards = (workers / 2).clamp(1, MAX_SHARDS);
+        Self { shards: (0..shards).map(|_| Shard::default()).collect() }
+    }
+
+    /// How many there are.
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Updates that the client that is farthest behind lacks.
+    pub(super) fn most_lacked(&self, head: &Mark) -> u64 {
+        let most = |shard: &Shard| shard.lock().values().map(|passenger| passenger.lacks(head)).max().unwrap_or(0);
+        self.shards.iter().map(most).max().unwrap_or(0)
+    }
+
+    fn shard_of(&self, id: u64) -> &Shard {
+        let shards = self.shards.len() as u64;
+        &self.shards[usize::try_from(id % shards).expect("a remainder of a usize is a usize")]
+    }
+
+    /// Serves the clients of one shard for as long as the feed lives.
+    pub(super) async fn run(feed: Arc<Feed>, shard: usize) {
+        let mut head = feed.subscribe();
+        let mut first = 0;
+        loop {
+            // Never an error: the feed, which has the other end, is alive as long as we are.
+            let _alive = head.changed().await;
+            // Looked at before the pass: after it there will be nothing more.
+            let ended = feed.has_ended();
+            let shard = &feed.pump().shards[shard];
+            first = shard.pass(&feed, first).await;
+            if ended {
+                for passenger in shard.lock().values() {
+                    passenger.nudge();
+                }
+                return;
+            }
+        }
+    }
+}
+
+impl Shard {
+    /// Goes around all clients, beginning with the one numbered `first` or the next. Returns where to begin next time.
+    async fn pass(&self, feed: &Feed, first: u64) -> u64 {
+        let mut pass = Pass::new(feed);
+        let mut turn = Vec::with_capacity(TURN);
+        let mut next_first = None;
+        for (mut from, upto) in
+            [(Bound::Included(first), Bound::Unbounded), (Bound::Unbounded, Bound::Excluded(first))]
+        {
+            while let Some(next) = self.turn(from, upto, &mut turn) {
+                from = next;
+                if let Bound::Excluded(last) = next {
+                    next_first.get_or_insert(last + 1);
+                }
+                pass.now = Instant::now();
+                // A turn is what bounds the work here; the runtime's own budget would have sockets seem full.
+                unconstrained(async {
+                    for passenger in turn.drain(..) {
+                        passenger.serve(&mut pass);
+                    }
+                })
+                .await;
+                feed.metrics().bytes_sent.inc_by(std::mem::take(&mut pass.bytes));
+                yield_now().await;
+            }
+        }
+        feed.on_pass(pass.now);
+        next_first.unwrap_or(0)
+    }
+}
+
+/// A client's place among those that are served. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Seat {
+    feed: Arc<Feed>,
+    id: u64,
+}
+
+impl Seat {
+    /// A place for a client, under a number that no other client of the server has.
+    pub(super) fn take(feed: Arc<Feed>, id: u64, passenger: Arc<dyn Passenger>) -> Self {
+        feed.pump().shard_of(id).lock().insert(id, passenger);
+        Self { feed, id }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let passenger = self.feed.pump().shard_of(self.id).lock().remove(&self.id);
+        // What it holds may be large; others wait for the lock, not for that.
+        drop(passenger);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::super::tests::harness::lone_feed;
+    use super::*;
+
+    /// Writes down when it was served.
+    #[derive(Debug)]
+    struct Witness {
+        id: u64,
+        log: Arc<Mutex<Vec<u64>>>,
+        nudges: AtomicU64,
+    }
+
+    impl Passenger for Witness {
+        fn serve(&self, _: &mut Pass<'_>) {
+            self.log.lock().expect("not poisoned").push(self.id);
+        }
+
+        fn nudge(&self) {
+            self.nudges.fetch_add(1, Ordering::SeqCst);
+        }
+
+        fn lacks(&self, _: &Mark) -> u64 {
+            self.id
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pass_goes_to_everybody_once_and_begins_elsewhere_each_time() {
+        let (_cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
+        let seats: Vec<Seat> = (1..=200).map(|id| Seat::take(feed.clone(), id, witness(id))).collect();
+        assert_eq!(feed.pump().most_lacked(&feed.head()), 200);
+        let (mut first, mut begins) = (0, Vec::new());
+        for _ in 0..5 {
+            first = feed.pump().shards[0].pass(&feed, first).await;
+            let mut visited = std::mem::take(&mut *log.lock().expect("not poisoned"));
+            begins.extend(visited.first().copied());
+            visited.sort_unstable();
+            assert_eq!(visited, (1..=200).collect::<Vec<_>>());
+        }
+        assert_eq!(begins, [1, 65, 129, 193, 1]);
+        drop(seats);
+        feed.pump().shards[0].pass(&feed, first).await;
+        assert!(log.lock().expect("not poisoned").is_empty(), "whoever has left is not served");
+    }
+
+    #[tokio::test]
+    async fn everybody_is_nudged_when_the_feed_ends() {
+        let (cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        let witness = Arc::new(Witness { id: 1, log: Arc::default(), nudges: AtomicU64::new(0) });
+        let _seat = Seat::take(feed.clone(), 1, witness.clone());
+        drop(cache);
+        Pump::run(feed, 0).await;
+        assert!(witness.nudges.load(Ordering::SeqCst) >= 1);
+    }
+}

@@ -1,0 +1,175 @@
+//! Snapshots that follow each other, without a server.
+
+use std::time::Duration;
+
+use super::super::filter::Filter;
+use super::super::ring::{Limits, Ring};
+use super::super::wire::Wire;
+use super::*;
+use crate::model::{SyncerEvent, Update, UpdateType, Value, no_revision};
+use crate::snapcache::{Reader, SnapCache};
+use crate::syncer::SyncerType;
+
+struct Source {
+    cache: SnapCache,
+    reader: Reader,
+    metrics: SyncerMetrics,
+}
+
+impl Source {
+    fn new() -> Self {
+        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+        let (cache, reader) = SnapCache::new(10_000, metrics.clone());
+        Self { cache, reader, metrics }
+    }
+
+    fn put(&mut self, keys: impl Iterator<Item = usize>, revision: usize) {
+        let update = |key: usize| Update {
+            key: Key::from(format!("/k/{key:05}")),
+            value: Some(Value::raw(format!("{key} {revision}").repeat(40))),
+            revision: Arc::from(revision.to_string()),
+            v3_resource_version: no_revision(),
+            ttl: Duration::ZERO,
+            update_type: UpdateType::Updated,
+        };
+        self.cache.apply(vec![SyncerEvent::Updates(keys.map(update).collect())]);
+    }
+
+    fn snapshot(&self) -> Arc<Snapshot> {
+        let wire = Wire::GobPlain;
+        let recipe = Recipe::new(wire.format(), Filter::default(), 1000, wire.snapshot_piece_bytes());
+        let mark = Ring::new(&self.reader.newest(), Limits { bytes: 0, updates: 0 }).head().clone();
+        Snapshot::new(mark, recipe, Instant::now())
+    }
+
+    async fn produce(&self, snapshot: &Arc<Snapshot>, base: Option<&Snapshot>) -> (u64, u64) {
+        let (encoded, reused) = (self.metrics.snapshot_pieces_encoded.get(), self.metrics.snapshot_pieces_reused.get());
+        let base = base.map(Snapshot::as_base);
+        Snapshot::produce(Arc::downgrade(snapshot), base, self.metrics.clone()).await;
+        let metrics = &self.metrics;
+        (metrics.snapshot_pieces_encoded.get() - encoded, metrics.snapshot_pieces_reused.get() - reused)
+    }
+}
+
+/// Everything from a place on.
+fn read(snapshot: &Snapshot, place: &mut Place, most: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    for _ in 0..most {
+        match snapshot.piece(place) {
+            Piece::Bytes(bytes, next) => {
+                all.extend_from_slice(&bytes);
+                *place = next;
+            }
+            Piece::NotYet => panic!("it has been made"),
+            Piece::End => break,
+        }
+    }
+    all
+}
+
+fn read_all(snapshot: &Snapshot) -> Vec<u8> {
+    read(snapshot, &mut Place::default(), usize::MAX)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_costs_what_has_changed_since_the_last_one() {
+    let mut source = Source::new();
+    source.put(0..20_000, 0);
+    let first = source.snapshot();
+    let (all, reused) = source.produce(&first, None).await;
+    assert!(all > 50 && reused == 0, "{all} {reused}");
+    source.put([1, 10_000, 10_001].into_iter(), 1);
+    let second = source.snapshot();
+    let (encoded, reused) = source.produce(&second, Some(&first)).await;
+    assert!((2..=3).contains(&encoded), "{encoded}");
+    assert_eq!(encoded + reused, all);
+    let alone = source.snapshot();
+    source.produce(&alone, None).await;
+    assert_eq!(read_all(&second), read_all(&alone));
+    assert_ne!(read_all(&second), read_all(&first));
+    let raw = source.metrics.snapshot_raw_bytes.get();
+    assert_eq!(usize::try_from(raw), Ok(read_all(&second).len()), "what was taken over counts as part of the snapshot");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_but_the_snapshots_holds_their_bytes() {
+    let mut source = Source::new();
+    source.put(0..5000, 0);
+    let first = source.snapshot();
+    source.produce(&first, None).await;
+    source.put(0..1, 1);
+    let second = source.snapshot();
+    source.produce(&second, Some(&first)).await;
+    drop(first);
+    let made = second.lock();
+    assert!(made.complete);
+    assert!(made.pieces.iter().all(|piece| piece.bytes.is_unique()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_goes_on_where_it_was_when_the_bytes_are_given_up() {
+    let mut source = Source::new();
+    source.put(0..5000, 0);
+    let first = source.snapshot();
+    source.produce(&first, None).await;
+    source.put((0..5000).step_by(700), 1);
+    let second = source.snapshot();
+    source.produce(&second, Some(&first)).await;
+    let whole = read_all(&second);
+    let mut place = Place::default();
+    let mut parts = read(&second, &mut place, 5);
+    second.give_up();
+    let rest = read(&second, &mut place, usize::MAX);
+    assert!(second.as_base().pieces.is_empty(), "and nothing can be taken over");
+    // How the rest is cut may differ, what it says may not.
+    parts.extend_from_slice(&rest);
+    assert_eq!(said(&parts), said(&whole));
+}
+
+/// Keys, values and revisions of a gob stream, in order.
+fn said(gob: &[u8]) -> Vec<String> {
+    use crate::syncproto::gob::{Decoder, Limits, server_prefix};
+    use crate::syncproto::messages::Message;
+    let mut decoder = Decoder::new(Limits::client());
+    decoder.push(&server_prefix());
+    decoder.push(gob);
+    let mut all = Vec::new();
+    while let Some(envelope) = decoder.next().expect("good gob") {
+        let Some(Message::Kvs(updates)) = envelope.0 else { panic!("only updates") };
+        all.extend(updates.iter().map(|update| format!("{update:?}")));
+    }
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_that_was_cut_short_serves_as_far_as_it_goes() {
+    let mut source = Source::new();
+    source.put(0..20_000, 0);
+    let first = source.snapshot();
+    let (all, _) = source.produce(&first, None).await;
+    {
+        let mut made = first.lock();
+        made.pieces.truncate(20);
+        made.complete = false;
+    }
+    let second = source.snapshot();
+    let (_, reused) = source.produce(&second, Some(&first)).await;
+    assert!((19..=20).contains(&reused), "{reused} of {all}");
+    let alone = source.snapshot();
+    source.produce(&alone, None).await;
+    assert_eq!(said(&read_all(&second)), said(&read_all(&alone)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_makes_a_snapshot_that_nobody_holds() {
+    let mut source = Source::new();
+    source.put(0..20_000, 0);
+    let snapshot = source.snapshot();
+    let task = tokio::spawn(Snapshot::produce(Arc::downgrade(&snapshot), None, source.metrics.clone()));
+    let mut progress = snapshot.progress();
+    progress.changed().await.expect("the first pieces");
+    assert!(matches!(snapshot.piece(&Place::default()), Piece::Bytes(..)), "it is read while it is made");
+    drop(snapshot);
+    task.await.expect("the producer ends");
+    assert_eq!(source.metrics.snapshot_raw_bytes.get(), 0, "before the end");
+}
