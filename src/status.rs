@@ -186,6 +186,10 @@ pub struct Client {
     pub lag_secs: f64,
     /// Updates that it lacks.
     pub lag_updates: u64,
+    /// The crumb up to which it says it has applied everything; `None` when its protocol cannot say so, or it has not.
+    pub applied: Option<u64>,
+    /// Keys that it said it could not apply. The log has the first of each of its messages, with the reason.
+    pub failed_keys: u64,
     /// Bytes written to it.
     pub bytes_sent: u64,
     /// Seconds since it connected.

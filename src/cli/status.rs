@@ -254,8 +254,20 @@ fn clients(snapshot: &Snapshot) -> String {
         let _ = write!(out, "; the {} slowest (--clients all lists everyone):", listed.len());
     }
     out.push('\n');
-    let head =
-        ["CLIENT", "PEER", "AGENT", "SYNCER", "FORMAT", "STATE", "SEQUENCE", "LAG", "BEHIND", "SENT", "CONNECTED"];
+    let head = [
+        "CLIENT",
+        "PEER",
+        "AGENT",
+        "SYNCER",
+        "FORMAT",
+        "STATE",
+        "SEQUENCE",
+        "LAG",
+        "BEHIND",
+        "FAILED",
+        "SENT",
+        "CONNECTED",
+    ];
     let rows = listed.iter().map(|client| {
         [
             client.id.to_string(),
@@ -267,6 +279,7 @@ fn clients(snapshot: &Snapshot) -> String {
             client.sequence.to_string(),
             duration(client.lag_secs),
             client.lag_updates.to_string(),
+            client.failed_keys.to_string(),
             bytes(client.bytes_sent),
             duration(client.connected_secs),
         ]
@@ -321,6 +334,8 @@ mod tests {
             sequence: 40 + id,
             lag_secs,
             lag_updates: 2,
+            applied: None,
+            failed_keys: 0,
             bytes_sent: 3 << 20,
             connected_secs: 90_000.0,
         }
@@ -375,9 +390,9 @@ mod tests {
           and 2 more; --output json shows more of them
 
         503 clients: 502 following, 1 snapshot; the 2 slowest (--clients all lists everyone):
-        CLIENT  PEER           AGENT      SYNCER  FORMAT      STATE      SEQUENCE  LAG    BEHIND  SENT     CONNECTED
-        2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  following  42        1m01s  2       3.0 MiB  1d01h
-        1       10.0.0.1:4000  felix�[2J  felix   gob-snappy  following  41        1ms    2       3.0 MiB  1d01h
+        CLIENT  PEER           AGENT      SYNCER  FORMAT      STATE      SEQUENCE  LAG    BEHIND  FAILED  SENT     CONNECTED
+        2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  following  42        1m01s  2       0       3.0 MiB  1d01h
+        1       10.0.0.1:4000  felix�[2J  felix   gob-snappy  following  41        1ms    2       0       3.0 MiB  1d01h
         ");
         let few = Snapshot { client_states: [("following".to_owned(), 2)].into(), ..snapshot };
         assert!(table(&few).contains("\n2 clients: 2 following\nCLIENT"), "{}", table(&few));

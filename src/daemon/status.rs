@@ -140,6 +140,8 @@ fn client(client: ClientStatus) -> Client {
         sequence: client.sequence,
         lag_secs: client.lag.as_secs_f64(),
         lag_updates: client.lag_updates,
+        applied: client.applied,
+        failed_keys: client.failed_keys,
         bytes_sent: client.bytes_sent,
         connected_secs: client.connected_for.as_secs_f64(),
     }
@@ -185,6 +187,16 @@ mod tests {
         assert!(slowest(all(), Listed::Slowest(0)).is_empty());
         let states: Vec<(String, u64)> = states(&all()).into_iter().collect();
         assert_eq!(states, [("catch-up".to_owned(), 1), ("following".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn what_a_client_says_of_itself_is_in_the_document() {
+        let told = ClientStatus { applied: Some(7), failed_keys: 2, ..client(1, 1500, 3) };
+        let document = serde_json::to_value(super::client(told)).unwrap();
+        let expected = serde_json::json!({"applied": 7, "failed_keys": 2, "lag_secs": 1.5, "lag_updates": 3});
+        for (field, value) in expected.as_object().unwrap() {
+            assert_eq!(&document[field], value, "{field}");
+        }
     }
 
     proptest! {
