@@ -447,12 +447,7 @@ impl Feeds {
         }
         let trail = source.reader.follow();
         let ring = Ring::new(trail.position(), self.config.limits);
-        let state = State {
-            ring,
-            pace: Pace::new(self.config.pace_max),
-            snapshot: None,
-            previous: Weak::new(),
-        };
+        let state = State { ring, pace: Pace::new(self.config.pace_max), snapshot: None, previous: Weak::new() };
         let (head, _) = watch::channel(0);
         let feed = Arc::new(Feed {
             format: key.wire.format(),

@@ -74,7 +74,13 @@ pub(super) struct Streaming<S> {
 
 impl<S: Stream> Streaming<S> {
     /// A client whose hello has been answered; the answer is queued.
-    pub(super) fn new(link: Link<S>, sender: Sender, mut liveness: Liveness, client: Arc<Client>, now: Instant) -> Self {
+    pub(super) fn new(
+        link: Link<S>,
+        sender: Sender,
+        mut liveness: Liveness,
+        client: Arc<Client>,
+        now: Instant,
+    ) -> Self {
         client.set_state(ClientState::AwaitingAck);
         liveness.on_pending(now);
         Self {

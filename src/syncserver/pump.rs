@@ -189,8 +189,7 @@ impl Shard {
         let mut pass = Pass::new(feed);
         let mut turn = Vec::with_capacity(TURN);
         let mut next_first = None;
-        for (mut from, upto) in
-            [(Bound::Included(first), Bound::Unbounded), (Bound::Unbounded, Bound::Excluded(first))]
+        for (mut from, upto) in [(Bound::Included(first), Bound::Unbounded), (Bound::Unbounded, Bound::Excluded(first))]
         {
             while let Some(next) = self.turn(from, upto, &mut turn) {
                 from = next;

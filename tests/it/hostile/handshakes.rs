@@ -20,13 +20,6 @@ const SLOTS: usize = 2_048;
 /// How a hello in Calico's protocol may begin; the rest never comes.
 const BEGINNING: &[u8] = &[0x7f];
 
-/// How many descriptors this process, and the daemon as its child, may have.
-fn descriptors() -> Option<usize> {
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
-}
-
 /// Connects, says next to nothing, and waits until the server has enough of it.
 async fn half_open(server: SocketAddr, n: usize) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(server).await?;
@@ -37,8 +30,8 @@ async fn half_open(server: SocketAddr, n: usize) -> std::io::Result<()> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_open_handshakes_take_nothing_from_agents_and_little_memory() -> anyhow::Result<()> {
-    let limit = descriptors().unwrap_or(1024);
-    let count = HALF_OPEN.min(limit.saturating_sub(SPARED)).max(limit / 4).min(HALF_OPEN);
+    let limit = usize::try_from(rlimit::increase_nofile_limit(u64::MAX)?)?;
+    let count = HALF_OPEN.min(limit.saturating_sub(SPARED).max(limit / 4));
     let slots = SLOTS.min(count / 4);
     let mut world = World::new(&[("ServerMaxHandshakes", &slots.to_string())]).await?;
     let server = world.daemon.sync;

@@ -1,10 +1,12 @@
 //! One client in twenty does not read at all, and one in twenty reads at 64 KB/s, while everything changes.
 
 use anyhow::ensure;
+use bulrush::status::Snapshot;
 
 use super::readers::Reader;
 use super::throttle::{Pace, Throttle};
 use super::{MAX_LAG_BYTES, PER_CONNECTION, WIRES, World};
+use crate::daemon::{Daemon, http_get};
 
 const HONEST: usize = 90;
 const SLOW: usize = 5;
@@ -19,6 +21,13 @@ const CHANGES_BEFORE: usize = 300;
 /// makes of it. Were each kept what it lacks, it would be five times as much.
 const MARGIN: u64 = 4 << 20;
 
+/// Whether the status lists those that do not read before all others.
+fn the_slowest_are_stuck(daemon: &Daemon) -> bool {
+    let page = http_get(daemon.health, &format!("/status?clients={STUCK}")).unwrap_or_default().1;
+    let status: Snapshot = serde_json::from_str(&page).unwrap_or_default();
+    status.clients.len() == STUCK && status.clients.iter().all(|client| client.agent.starts_with("stuck-"))
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_notices() -> anyhow::Result<()> {
     let mut world = World::new(&[("ServerWriteTimeoutSecs", "5"), ("ServerSendBufferBytes", "16384")]).await?;
@@ -32,11 +41,16 @@ async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_no
 
     let slow = start("slow", SLOW, Pace::Slow(SLOW_RATE))?;
     let _stuck = start("stuck", STUCK, Pace::StuckAfter(HELLO_BYTES))?;
+    let mut shown = false;
     world
-        .churn_until("the stuck are cut and the slow have fallen off the history", |daemon| {
-            let catch_ups = daemon.metric("bulrush_catch_ups_total{syncer=\"felix\"}").unwrap_or_default();
-            World::closed(daemon, "write-timeout") >= STUCK as f64 && catch_ups >= SLOW as f64
-        })
+        .churn_until(
+            "the status lists the stuck first; they are cut, and the slow have fallen off the history",
+            |daemon| {
+                shown |= the_slowest_are_stuck(daemon);
+                let catch_ups = daemon.metric("bulrush_catch_ups_total{syncer=\"felix\"}").unwrap_or_default();
+                shown && World::closed(daemon, "write-timeout") >= STUCK as f64 && catch_ups >= SLOW as f64
+            },
+        )
         .await?;
     world.all_end_right(&honest).await?;
     world.all_end_right(&slow).await?;
