@@ -134,6 +134,9 @@ pub(crate) struct Args {
     /// Start this program instead of the one just built. It is given Typha's variables.
     #[arg(long, conflicts_with = "server")]
     pub(crate) program: Option<PathBuf>,
+    /// Where the server that is started writes its log (warnings and errors).
+    #[arg(long, conflicts_with = "server")]
+    pub(crate) server_log: Option<PathBuf>,
     /// Use the etcd at this URL instead of starting one. It is filled with the bench's data: never a cluster's own.
     #[arg(long)]
     pub(crate) etcd: Option<String>,

@@ -1,5 +1,6 @@
 //! The server under test: the daemon just built, another program with the same settings, or one that runs already.
 
+use std::fs::File;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -44,11 +45,13 @@ impl Server {
         Ok(Self { address, tls, started: Instant::now(), pid, child: None, _folder: None })
     }
 
-    /// Starts `program`, or the daemon just built, with these variables and Typha's settings for a free port and no logs.
+    /// Starts `program`, or the daemon just built, with these variables and Typha's settings for a free port, and
+    /// warnings and errors written to `log`.
     pub(crate) fn start(
         program: Option<&Path>,
         environment: &[(String, String)],
         with_tls: bool,
+        log: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let port = free_port();
@@ -59,6 +62,10 @@ impl Server {
         } else {
             (None, Vec::new())
         };
+        let log = match log {
+            Some(path) => File::create(path).with_context(|| format!("create {}", path.display()))?.into(),
+            None => Stdio::null(),
+        };
         let started = Instant::now();
         let child = Command::new(program)
             .arg("--config-file")
@@ -68,7 +75,7 @@ impl Server {
             .env("TYPHA_LOGSEVERITYSCREEN", "WARNING")
             .env("TYPHA_LOGFILEPATH", "none")
             .env("TYPHA_LOGSEVERITYSYS", "none")
-            .stdout(Stdio::null())
+            .stdout(log)
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
