@@ -16,6 +16,9 @@ use crate::tls::{self, Tls};
 /// How long a server may take until it listens, and until it is in sync.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(120);
 
+/// More connections than a bench makes.
+const MOST_CONNECTIONS: usize = 1_000_000;
+
 /// A server under test: a child of ours, or somebody else's.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
@@ -72,6 +75,8 @@ impl Server {
             .arg(folder.path().join("none.cfg"))
             .envs(environment.iter().chain(&tls_environment).map(|(name, value)| (name, value)))
             .env("TYPHA_SERVERPORT", port.to_string())
+            // Above it servers close connections, for the others' good; there are no others here.
+            .env("TYPHA_MAXCONNECTIONSUPPERLIMIT", MOST_CONNECTIONS.to_string())
             .env("TYPHA_LOGSEVERITYSCREEN", "WARNING")
             .env("TYPHA_LOGFILEPATH", "none")
             .env("TYPHA_LOGSEVERITYSYS", "none")
@@ -82,14 +87,19 @@ impl Server {
         Ok(Self { address, tls, started, pid: Some(child.id()), child: Some(child), _folder: Some(folder) })
     }
 
-    /// Waits until it accepts connections.
-    pub(crate) async fn wait_listening(&self) -> anyhow::Result<()> {
+    /// Waits until it accepts connections. False if it has ended instead, as when somebody else took its port.
+    pub(crate) async fn listens(&mut self) -> anyhow::Result<bool> {
         let deadline = Instant::now() + START_LIMIT;
         while tokio::net::TcpStream::connect(self.address).await.is_err() {
+            if let Some(child) = &mut self.child
+                && child.try_wait()?.is_some()
+            {
+                return Ok(false);
+            }
             ensure!(Instant::now() < deadline, "nothing listens on {}", self.address);
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// CPU seconds so far.

@@ -20,6 +20,9 @@ use crate::store::Store;
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(120);
 const ARRIVAL_STALL: Duration = Duration::from_secs(8);
 
+/// How often a server is started that ends at once: its port may have been taken between choosing and starting.
+const START_ATTEMPTS: usize = 3;
+
 /// A server under test and the datastore behind it.
 pub(crate) struct Session<'a> {
     pub(crate) args: &'a Args,
@@ -30,14 +33,19 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Starts the server, or takes the one that runs, and waits until it listens.
     pub(crate) async fn start(args: &'a Args, store: &'a Store, relay: Option<&Relay>) -> anyhow::Result<Self> {
-        let server = match &args.server {
-            Some(address) => Server::running(address, args.server_pid, args.own_tls()?)?,
-            None => {
-                Server::start(args.program.as_deref(), &store.environment(relay), args.tls, args.server_log.as_deref())?
+        for _ in 0..START_ATTEMPTS {
+            let mut server = match &args.server {
+                Some(address) => Server::running(address, args.server_pid, args.own_tls()?)?,
+                None => {
+                    let (program, log) = (args.program.as_deref(), args.server_log.as_deref());
+                    Server::start(program, &store.environment(relay), args.tls, log)?
+                }
+            };
+            if server.listens().await? {
+                return Ok(Self { args, store, server });
             }
-        };
-        server.wait_listening().await?;
-        Ok(Self { args, store, server })
+        }
+        bail!("the server ended {START_ATTEMPTS} times right after its start; --server-log says why")
     }
 
     /// Connects `n` probes and waits until they are in sync.

@@ -29,8 +29,6 @@ const OPENING_TLS: usize = 16;
 const RETRIES: u32 = 5;
 /// The shared read buffer: a few socket buffers' worth.
 const BUFFER: usize = 256 * 1024;
-/// Most bytes of one agent in its turn, so that one with a lot does not keep the others waiting.
-const TURN: usize = 1024 * 1024;
 /// The token that wakes the thread. Connections have the tokens from 0.
 pub(super) const WAKE: Token = Token(usize::MAX);
 
@@ -135,7 +133,7 @@ impl Pump {
                 }
                 match connection.manner {
                     Manner::Honest => {
-                        let read = connection.read(&mut self.buffer, TURN, ended);
+                        let read = connection.read(&mut self.buffer, usize::MAX, ended);
                         self.count(i, read);
                     }
                     Manner::Slow(_) => {}
