@@ -68,6 +68,10 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     for (name, q) in [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0)] {
         report.set(name, quantile(&latencies, q));
     }
+    if let Some(cluster) = store.cluster() {
+        report.set("writes", format!("{:?}", cluster.writes()).to_lowercase());
+        report.set("pods", format!("{:?}", args.pods).to_lowercase());
+    }
     report.set("write_p50_ms", quantile(&writes.took_ms, 0.5));
     report.set("write_p99_ms", quantile(&writes.took_ms, 0.99));
     report.set("changes_overwritten", overwritten);
