@@ -17,12 +17,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Clients up to which each one adds [`NEAR`] to the interval.
+/// Clients up to which each one adds its full share to the interval.
 const FEW: u32 = 500;
-
-/// What each of the first [`FEW`] clients adds to the interval. With 500 of them and changes without end that is 62 rounds a
-/// second: at some 7 µs for a client and round (docs/performance.md), about a fifth of one processor.
-const NEAR: Duration = Duration::from_micros(32);
 
 /// What each client beyond [`FEW`] adds. Less, as latency counts more there: 2,000 clients are at 31 ms, 10,000 at 111 ms.
 const FAR: Duration = Duration::from_micros(10);
@@ -38,6 +34,8 @@ const SMOOTHING: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Pace {
     max: Duration,
+    /// What each of the first [`FEW`] clients adds to the interval.
+    per_client: Duration,
     /// Smoothed time from a round's start to the end of the pass that took it to the clients.
     cost: Duration,
     round: Option<Round>,
@@ -50,9 +48,9 @@ struct Round {
 }
 
 impl Pace {
-    /// No round is put off by more than `max`.
-    pub(super) fn new(max: Duration) -> Self {
-        Self { max, cost: Duration::ZERO, round: None }
+    /// No round is put off by more than `max`; each of the first [`FEW`] clients adds `per_client` to the interval.
+    pub(super) fn new(max: Duration, per_client: Duration) -> Self {
+        Self { max, per_client, cost: Duration::ZERO, round: None }
     }
 
     /// A round's bytes are there to be taken.
@@ -77,7 +75,7 @@ impl Pace {
 
     fn interval(&self, clients: usize) -> Duration {
         let clients = u32::try_from(clients).unwrap_or(u32::MAX);
-        let near = NEAR * clients.min(FEW);
+        let near = self.per_client.saturating_mul(clients.min(FEW));
         let far = FAR.saturating_mul(clients.saturating_sub(FEW));
         near.saturating_add(far).max(self.cost * SHARE).min(self.max)
     }
@@ -85,6 +83,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::PACE_PER_CLIENT;
     use super::*;
 
     const fn us(n: u64) -> Duration {
@@ -100,7 +99,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rounds_are_further_apart_with_more_clients_up_to_the_limit() {
         let start = Instant::now();
-        let mut pace = Pace::new(MAX);
+        let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
         assert_eq!(pace.next_round(start, 10_000), start, "the first change goes at once");
         pace.on_published(start);
         for (clients, interval) in [
@@ -122,7 +121,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_after_silence_goes_at_once() {
         let start = Instant::now();
-        let mut pace = Pace::new(MAX);
+        let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
         pace.on_published(start);
         let later = start + us(16_000);
         assert!(pace.next_round(later, 500) <= later);
@@ -132,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_limit_of_zero_means_no_pace() {
         let start = Instant::now();
-        let mut pace = Pace::new(Duration::ZERO);
+        let mut pace = Pace::new(Duration::ZERO, PACE_PER_CLIENT);
         pace.on_published(start);
         pace.on_served(start + ms(5));
         pace.on_published(start + ms(5));
@@ -141,7 +140,7 @@ mod tests {
 
     /// Publishes rounds, each served in the given time, and returns the interval after them for two clients.
     fn interval_after(served: &[Duration]) -> Duration {
-        let mut pace = Pace::new(MAX);
+        let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
         let mut now = Instant::now();
         for took in served {
             pace.on_published(now);
