@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | encode | a group of updates as one message, once for all agents | bytes per second |
 //! | publish | one change through `SnapCache::apply` | the same for 10^4 and 10^5 keys |
-//! | difference | what lies between two versions of a map | grows with the changes, not with the map |
+//! | difference | what lies between two versions of a map | grows with the changes, and little with the map |
 //! | snapshot | a snapshot from nothing, and after changes | the second costs what was touched |
 //! | decode | gob as an agent reads it | bytes per second |
 //!

@@ -27,7 +27,13 @@ const LARGE: f64 = 1e21;
 pub fn to_bytes<T: Serialize + ?Sized>(value: &T) -> Bytes {
     let mut out = Vec::with_capacity(256);
     write(&mut out, value);
-    out.into()
+    exact(out)
+}
+
+/// The bytes without the room that a growing vector has: it would be kept for as long as they are, and with it a further
+/// allocation that says how much there is.
+pub(super) fn exact(bytes: Vec<u8>) -> Bytes {
+    bytes.into_boxed_slice().into()
 }
 
 /// [`to_bytes`], appended to `out`.

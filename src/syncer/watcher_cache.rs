@@ -108,13 +108,19 @@ struct KindState {
 #[derive(Debug)]
 struct Known {
     revision: Revision,
-    /// Index of the kind whose object has the key; [`NO_KIND`] for what the processor adds by itself.
-    kind: usize,
+    /// Index of the kind whose object has the key; [`NO_KIND`] for what the processor adds by itself. Small, for there is
+    /// one for each key.
+    kind: u32,
     list: u32,
 }
 
 /// Owner of keys that belong to no object: no list makes them disappear.
-const NO_KIND: usize = usize::MAX;
+const NO_KIND: u32 = u32::MAX;
+
+/// The index of a kind as [`Known`] has it.
+fn owner(kind: usize) -> u32 {
+    u32::try_from(kind).expect("a source has a handful of kinds")
+}
 
 /// The cache of one source. See the module's text.
 pub struct WatcherCache {
@@ -217,7 +223,7 @@ impl WatcherCache {
         let list = self.kinds[kind].list;
         let mut gone: Vec<Key> = Vec::new();
         self.known.retain(|key, known| {
-            let stays = known.kind != kind || known.list == list;
+            let stays = known.kind != owner(kind) || known.list == list;
             if !stays {
                 gone.push(key.clone());
             }
@@ -291,7 +297,7 @@ impl WatcherCache {
 
     fn process(&mut self, kind: usize, event: ObjectEvent<'_>, id: &ObjectId, updates: &mut Vec<Update>) {
         let result = self.processor.process(event, &mut self.pairs);
-        self.take_pairs(kind, self.kinds[kind].list, updates);
+        self.take_pairs(owner(kind), self.kinds[kind].list, updates);
         match result {
             Ok(()) => self.went_well(kind, id),
             Err(ConvertError { reason }) => self.went_bad(kind, id, &reason),
@@ -299,7 +305,7 @@ impl WatcherCache {
     }
 
     /// Compares what the processor emitted with what was sent before.
-    fn take_pairs(&mut self, kind: usize, list: u32, updates: &mut Vec<Update>) {
+    fn take_pairs(&mut self, kind: u32, list: u32, updates: &mut Vec<Update>) {
         for KvPair { key, value, revision, v3_resource_version } in self.pairs.drain(..) {
             if value.is_none() {
                 if self.known.remove(&key).is_some() {

@@ -4,9 +4,9 @@
 //!  quiet ──change: at once──► round ──interval(clients, cost)──► round … ──no change for an interval──► quiet
 //! ```
 //!
-//! Every round wakes every client of a feed, and waking one costs a task switch and a system call, however little it is sent.
-//! So the number of rounds is what costs, and the more clients there are, the further apart rounds have to be. A lone change
-//! goes out at once; under load rounds get larger, not more frequent.
+//! Every round costs a system call for every client of a feed, however little it is sent. So the number of rounds is what
+//! costs, and the more clients there are, the further apart rounds have to be. A lone change goes out at once; under load
+//! rounds get larger, not more frequent.
 //!
 //! Invariants:
 //! - a change that comes when the last round is an interval or more ago is not put off at all;
@@ -20,12 +20,12 @@ use tokio::time::Instant;
 /// Clients up to which each one adds [`NEAR`] to the interval.
 const FEW: u32 = 500;
 
-/// What each of the first [`FEW`] clients adds to the interval. With 500 of them and changes without end that is 80 rounds a
-/// second: at some 4 µs for a client and round (docs/performance.md), about a sixth of one processor.
-const NEAR: Duration = Duration::from_micros(25);
+/// What each of the first [`FEW`] clients adds to the interval. With 500 of them and changes without end that is 62 rounds a
+/// second: at some 7 µs for a client and round (docs/performance.md), about a fifth of one processor.
+const NEAR: Duration = Duration::from_micros(32);
 
-/// What each client beyond [`FEW`] adds. Less, as latency counts more there: 2,000 clients are at 30 ms, 10,000 at 127 ms.
-const FAR: Duration = Duration::from_micros(12);
+/// What each client beyond [`FEW`] adds. Less, as latency counts more there: 2,000 clients are at 31 ms, 10,000 at 111 ms.
+const FAR: Duration = Duration::from_micros(10);
 
 /// Rounds are at least this many times as far apart as it takes to serve one: where clients cost more than the constants
 /// above assume (TLS, a slow processor), half of the time stays free for the pipelines and for the agents.
@@ -38,7 +38,7 @@ const SMOOTHING: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Pace {
     max: Duration,
-    /// Smoothed time from a round's start to the last client's taking it.
+    /// Smoothed time from a round's start to the end of the pass that took it to the clients.
     cost: Duration,
     round: Option<Round>,
 }
@@ -63,7 +63,7 @@ impl Pace {
         }
     }
 
-    /// A client that had been waiting for the round has taken its bytes.
+    /// A pump has taken the round to its clients.
     pub(super) fn on_served(&mut self, now: Instant) {
         if let Some(round) = &mut self.round {
             round.served = round.served.max(now);
@@ -105,13 +105,13 @@ mod tests {
         pace.on_published(start);
         for (clients, interval) in [
             (0, us(0)),
-            (1, us(25)),
-            (22, us(550)),
-            (500, us(12_500)),
-            (502, us(12_524)),
-            (2_000, us(30_500)),
-            (10_000, us(126_500)),
-            (18_000, us(222_500)),
+            (1, us(32)),
+            (22, us(704)),
+            (500, us(16_000)),
+            (502, us(16_020)),
+            (2_000, us(31_000)),
+            (10_000, us(111_000)),
+            (18_000, us(191_000)),
             (30_000, MAX),
             (usize::MAX, MAX),
         ] {
@@ -124,7 +124,7 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new(MAX);
         pace.on_published(start);
-        let later = start + us(12_500);
+        let later = start + us(16_000);
         assert!(pace.next_round(later, 500) <= later);
         assert!(pace.next_round(later - us(1), 500) > later - us(1));
     }
@@ -158,7 +158,7 @@ mod tests {
     async fn half_of_the_time_stays_free_where_clients_cost_more_than_assumed() {
         let interval = interval_after(&[ms(20); 60]);
         assert!(interval > ms(39) && interval <= ms(40), "{interval:?}");
-        assert_eq!(interval_after(&[us(10); 60]), us(50), "cheap rounds leave it to the number of clients");
+        assert_eq!(interval_after(&[us(10); 60]), us(64), "cheap rounds leave it to the number of clients");
         assert!(interval_after(&[ms(400); 60]) <= MAX, "never beyond the limit");
     }
 

@@ -12,7 +12,7 @@ impl Node {
     pub fn to_bytes(&self) -> Bytes {
         let mut out = Vec::with_capacity(512);
         self.write(&mut out);
-        out.into()
+        gojson::exact(out)
     }
 
     /// Appends the JSON of the tree.

@@ -194,7 +194,7 @@ proptest! {
         for (key, len) in (0_u16..).zip(&lens) {
             set(&mut map, key, *len, 0);
         }
-        let mut after = map.keys().take(from).last().cloned();
+        let mut after = map.keys().take(from).next_back().cloned();
         let mut text = map.values().take(from).map(|entry| line(entry)).collect::<String>().into_bytes();
         while let Some(piece) = recipe.encode_after(&map, after.as_ref()) {
             text.extend_from_slice(&piece.bytes);

@@ -1,0 +1,112 @@
+//! Bytes of a snapshot, of the log and of a connection, and allocations per change and client, of a server with idle clients.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::ensure;
+use bulrush::metrics::{ServerMetrics, SyncerMetrics};
+use bulrush::model::{SyncStatus, SyncerEvent};
+use bulrush::snapcache::SnapCache;
+use bulrush::syncer::SyncerType;
+use bulrush::syncserver::{Config, Metrics, Server};
+use prometheus::Registry;
+use tokio::runtime::Runtime;
+
+use super::clients::Clients;
+use super::common::Converter;
+use super::{Figures, allocations, live};
+
+/// An unused snapshot is dropped after 10 s, and what a feed keeps of its history after 15.
+const FORGOTTEN: Duration = Duration::from_secs(18);
+/// As long as nothing comes, nothing is under way.
+const QUIET: Duration = Duration::from_millis(300);
+
+pub(super) fn measure(
+    runtime: &Runtime,
+    endpoints: usize,
+    count: usize,
+    changes: usize,
+    quick: bool,
+) -> anyhow::Result<Figures> {
+    ensure!(changes <= endpoints, "each change is one of another endpoint: {changes} changes, {endpoints} endpoints");
+    let forgotten = if quick { QUIET } else { FORGOTTEN };
+    let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let (mut cache, reader) = SnapCache::new(100, metrics.clone());
+    let mut converter = Converter::new();
+    for i in 0..endpoints {
+        cache.apply(vec![SyncerEvent::Updates(vec![converter.update(i, endpoints, 0)])]);
+    }
+    cache.apply(vec![SyncerEvent::Status(SyncStatus::InSync)]);
+    let config = Config {
+        host: "127.0.0.1".to_owned(),
+        port: 0,
+        // Only changes are to be counted.
+        ping_interval: Duration::from_secs(3600),
+        pong_timeout: Duration::from_secs(7200),
+        seed: 1,
+        ..Config::default()
+    };
+    let all = Metrics {
+        server: ServerMetrics::new(&Registry::new()),
+        syncers: BTreeMap::from([(SyncerType::Felix, metrics.clone())]),
+    };
+    let bound = runtime.block_on(Server::bind(config, BTreeMap::from([(SyncerType::Felix, reader)]), all, None))?;
+    let (address, handle) = (bound.local_addr()?, bound.handle());
+    let server = runtime.spawn(bound.run(|| {}));
+    let mut clients = Clients::new(count);
+
+    // Changes are made beforehand: making them allocates.
+    let mut seq = 0;
+    let mut prepared = |seq: &mut usize| {
+        *seq += 1;
+        let first = *seq * 7919;
+        let change = |n: usize| converter.update((first + n) % endpoints, endpoints, *seq);
+        (0..changes).map(change).collect::<Vec<_>>().into_iter()
+    };
+    let mut steps = Vec::with_capacity(count);
+    for share in [1, count / 2, count] {
+        eprintln!("serving: {share} clients");
+        clients.connect(address, share)?;
+        clients.settle(QUIET)?;
+        ensure!(handle.connections() == clients.len(), "every client is served");
+        let joined = live();
+        clients.settle(forgotten)?;
+        let idle = live();
+        // Once to warm up: buffers reach the size they keep.
+        for round in 0..2 {
+            let updates = prepared(&mut seq);
+            let (bytes, asked) = (live(), allocations());
+            for update in updates {
+                cache.apply(vec![SyncerEvent::Updates(vec![update])]);
+                clients.one_message()?;
+            }
+            if round == 1 {
+                let logged = live() - bytes;
+                steps.push(Step { clients: share, joined, idle, asked: allocations() - asked, logged });
+            }
+        }
+        clients.settle(forgotten)?;
+    }
+    handle.stop();
+    runtime.block_on(server)?;
+    let [one, half, full] = &steps[..] else { unreachable!("there are three steps") };
+    let per = |bytes: i64, of: usize| bytes as f64 / of as f64;
+    let fixed = one.asked as f64 / changes as f64;
+    let slope = (full.asked as f64 - half.asked as f64) / (changes * (full.clients - half.clients)) as f64;
+    Ok(vec![
+        ("bytes per KV: snapshot, snappy", per(one.joined - one.idle, endpoints)),
+        ("bytes per KV: snapshot, as counted by metric", per(metrics.snapshot_compressed_bytes.get(), endpoints)),
+        ("bytes per change in the log, one client", per(one.logged, changes)),
+        ("bytes per idle connection", per(full.idle - one.idle, full.clients - one.clients)),
+        ("allocations per change, one client", fixed),
+        ("allocations per change and further client", slope),
+    ])
+}
+
+struct Step {
+    clients: usize,
+    joined: i64,
+    idle: i64,
+    asked: usize,
+    logged: i64,
+}
