@@ -35,8 +35,11 @@ use rand::{Rng, SeedableRng};
 /// Where the choice of changed keys begins from.
 const SEED: u64 = 0x0b01_2005;
 
-/// Keys of a small and of a large cluster.
-const SIZES: [usize; 2] = [10_000, 100_000];
+/// Keys of a small and of a large cluster, which is not so large where it only matters that everything works.
+fn sizes() -> [usize; 2] {
+    let only_tried = std::env::args().any(|arg| arg == "--test");
+    if only_tried { [1000, 2000] } else { [10_000, 100_000] }
+}
 
 fn updates(count: usize) -> Vec<Arc<Update>> {
     let mut converter = Converter::new();
@@ -95,7 +98,7 @@ fn encode(criterion: &mut Criterion) {
 
 fn publish(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("publish");
-    for size in SIZES {
+    for size in sizes() {
         let mut converter = Converter::new();
         let (mut cache, _reader) = SnapCache::new(100, SyncerMetrics::unregistered(SyncerType::Felix));
         for i in 0..size {
@@ -115,7 +118,7 @@ fn publish(criterion: &mut Criterion) {
 
 fn map_difference(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("difference");
-    for size in SIZES {
+    for size in sizes() {
         let old = map(size);
         for count in [10, 1000] {
             let new = changed(&old, size, count, Where::AtRandom);
@@ -130,7 +133,7 @@ fn map_difference(criterion: &mut Criterion) {
 fn snapshot(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("snapshot");
     group.sample_size(10).measurement_time(Duration::from_secs(5));
-    let size = 10_000;
+    let [size, _] = sizes();
     let old = map(size);
     for wire in [Wire::GobSnappy, Wire::NativeZstd] {
         let name = |what: &str| format!("{} {what}", wire.name());

@@ -8,7 +8,7 @@
 //!
 //! [`server`] accepts and ends connections. A [`connection`] drives the state machines of one client: [`handshake`],
 //! [`inbound`], [`liveness`], [`sender`]. A [`feed`] follows a cache once for all clients of one wire format, keeps the
-//! recent history in a [`ring`] and shares a [`snapshot`]. [`governor`] says when healthy connections have to go.
+//! recent history in a [`ring`] and shares a [`snapshot`], which is cut into [`pieces`]. [`governor`] says when healthy connections have to go.
 //!
 //! Invariants, whatever clients do:
 //! - what a client ends with equals the cache's map, or it is disconnected with a reason;

@@ -91,38 +91,38 @@ impl Recipe {
 
     /// The first entries of a range: all, if a piece has room for them, or else enough to leave some room. Says whether
     /// these are all.
-    fn gather(&self, map: &Map, range: (Bound<&Key>, Bound<&Key>)) -> (Heap, bool) {
-        let mut heap = Heap::default();
+    fn gather(&self, map: &Map, range: (Bound<&Key>, Bound<&Key>)) -> (Batch, bool) {
+        let mut batch = Batch::default();
         let mut fill = 0;
         for (key, entry) in map.range::<_, Key>(range) {
             if !self.filter.admits(key) {
                 continue;
             }
             let weight = self.weight(entry);
-            if !heap.entries.is_empty() && heap.weight + weight > self.full() {
-                heap.entries.truncate(fill);
-                heap.weight = heap.entries.iter().map(|entry| self.weight(entry)).sum();
-                return (heap, false);
+            if !batch.entries.is_empty() && batch.weight + weight > self.full() {
+                batch.entries.truncate(fill);
+                batch.weight = batch.entries.iter().map(|entry| self.weight(entry)).sum();
+                return (batch, false);
             }
-            heap.entries.push(entry.clone());
-            heap.weight += weight;
-            if fill == 0 || heap.weight <= self.fill() {
-                fill = heap.entries.len();
+            batch.entries.push(entry.clone());
+            batch.weight += weight;
+            if fill == 0 || batch.weight <= self.fill() {
+                fill = batch.entries.len();
             }
         }
-        (heap, true)
+        (batch, true)
     }
 
-    fn encode(&self, heap: Heap) -> Option<Encoded> {
-        let (first, last) = (heap.entries.first()?.key.clone(), heap.entries.last()?.key.clone());
-        let (bytes, raw) = self.format.snapshot_chunk(&heap.entries);
-        Some(Encoded { bytes, raw, first, last, weight: heap.weight })
+    fn encode(&self, batch: Batch) -> Option<Encoded> {
+        let (first, last) = (batch.entries.first()?.key.clone(), batch.entries.last()?.key.clone());
+        let (bytes, raw) = self.format.snapshot_chunk(&batch.entries);
+        Some(Encoded { bytes, raw, first, last, weight: batch.weight })
     }
 }
 
 /// Entries that are going to be a piece.
 #[derive(Debug, Default)]
-struct Heap {
+struct Batch {
     entries: Vec<Arc<Update>>,
     weight: usize,
 }
@@ -147,14 +147,14 @@ pub(super) struct Next {
 #[derive(Debug)]
 enum Pending {
     Reused(Encoded),
-    Fresh(Heap),
+    Fresh(Batch),
 }
 
 impl Pending {
     fn weight(&self) -> usize {
         match self {
             Self::Reused(piece) => piece.weight,
-            Self::Fresh(heap) => heap.weight,
+            Self::Fresh(batch) => batch.weight,
         }
     }
 }
@@ -218,16 +218,16 @@ impl<'a> Pieces<'a> {
     fn advance(&mut self) -> Option<Pending> {
         loop {
             if let Some(range) = &mut self.range {
-                let (heap, all) = self.recipe.gather(self.map, range.bounds());
+                let (batch, all) = self.recipe.gather(self.map, range.bounds());
                 if all {
                     self.range = None;
                 } else {
-                    range.after = heap.entries.last().map(|entry| entry.key.clone());
+                    range.after = batch.entries.last().map(|entry| entry.key.clone());
                 }
-                if heap.entries.is_empty() {
+                if batch.entries.is_empty() {
                     continue;
                 }
-                return Some(Pending::Fresh(heap));
+                return Some(Pending::Fresh(batch));
             }
             if self.ended {
                 return None;
@@ -256,25 +256,25 @@ impl<'a> Pieces<'a> {
     fn finish(&self, pending: Pending) -> Option<Next> {
         match pending {
             Pending::Reused(piece) => Some(Next { piece, fresh: false }),
-            Pending::Fresh(heap) => self.recipe.encode(heap).map(|piece| Next { piece, fresh: true }),
+            Pending::Fresh(batch) => self.recipe.encode(batch).map(|piece| Next { piece, fresh: true }),
         }
     }
 
     fn join(&self, left: Pending, right: Pending) -> Pending {
-        let (mut heap, right) = (self.open(left), self.open(right));
-        heap.entries.extend(right.entries);
-        heap.weight += right.weight;
-        Pending::Fresh(heap)
+        let (mut batch, right) = (self.open(left), self.open(right));
+        batch.entries.extend(right.entries);
+        batch.weight += right.weight;
+        Pending::Fresh(batch)
     }
 
     /// The entries of a piece. Those of an old one have not changed, or it would not be here.
-    fn open(&self, pending: Pending) -> Heap {
+    fn open(&self, pending: Pending) -> Batch {
         match pending {
-            Pending::Fresh(heap) => heap,
+            Pending::Fresh(batch) => batch,
             Pending::Reused(piece) => {
                 let range = (Bound::Included(&piece.first), Bound::Included(&piece.last));
                 let admitted = self.map.range::<_, Key>(range).filter(|(key, _)| self.recipe.filter.admits(key));
-                Heap { entries: admitted.map(|(_, entry)| entry.clone()).collect(), weight: piece.weight }
+                Batch { entries: admitted.map(|(_, entry)| entry.clone()).collect(), weight: piece.weight }
             }
         }
     }
