@@ -89,10 +89,12 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         report.set("stuck", stuck);
         report.set("slow_and_stuck_cut", agents.shared.hostile_cut.load(Relaxed));
     }
-    if let Some(company) = company {
+    if let Some(company) = company.filter(|company| company.half_open > 0) {
         report.set("half_open", company.half_open);
         report.set("half_open_established", company.half_open_established);
         report.set("half_open_cut", company.half_open_cut);
+    }
+    if let Some(company) = company.filter(|company| company.storm > 0) {
         report.set("storm_rate", args.storm);
         report.set("storm_came", company.storm);
         report.set("storm_served", company.storm_served);
