@@ -4,17 +4,71 @@
 //! interface: tools read them. Fields are only ever added, and every field has a default, so that a newer program can
 //! read an older server's document.
 
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
+
+/// How many clients a snapshot lists when nobody asks for another number: those that one looks at first. A server may have
+/// tens of thousands, and the document of all of them has megabytes.
+pub const DEFAULT_CLIENTS: usize = 10;
+
+/// Which clients a snapshot lists. As text, for queries and options: a number, or `all`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// At most so many, those that are furthest behind.
+    Slowest(usize),
+    /// Every one.
+    All,
+}
+
+impl Listed {
+    /// How many of `present` clients are listed.
+    #[must_use]
+    pub fn of(self, present: usize) -> usize {
+        match self {
+            Self::Slowest(most) => most.min(present),
+            Self::All => present,
+        }
+    }
+}
+
+impl Default for Listed {
+    fn default() -> Self {
+        Self::Slowest(DEFAULT_CLIENTS)
+    }
+}
+
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Slowest(most) => most.fmt(f),
+            Self::All => f.write_str("all"),
+        }
+    }
+}
+
+impl FromStr for Listed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "all" {
+            return Ok(Self::All);
+        }
+        text.parse().map(Self::Slowest).map_err(|_| format!("clients must be a whole number or all, and not {text:?}"))
+    }
+}
 
 /// Makes snapshots of the state.
 pub trait StatusSource: Send + Sync + 'static {
-    /// The state now. Called on the HTTP thread: must not wait for anything but short locks.
-    fn snapshot(&self) -> Snapshot;
+    /// The state now, with these clients. Called on the HTTP thread: must not wait for anything but short locks.
+    fn snapshot(&self, listed: Listed) -> Snapshot;
 }
 
-impl<F: Fn() -> Snapshot + Send + Sync + 'static> StatusSource for F {
-    fn snapshot(&self) -> Snapshot {
-        self()
+impl<F: Fn(Listed) -> Snapshot + Send + Sync + 'static> StatusSource for F {
+    fn snapshot(&self, listed: Listed) -> Snapshot {
+        self(listed)
     }
 }
 
@@ -34,7 +88,9 @@ pub struct Snapshot {
     pub datastore: Datastore,
     /// The syncers, in Typha's order.
     pub syncers: Vec<Syncer>,
-    /// The connected clients, in any order.
+    /// How many clients are connected, by their state.
+    pub client_states: BTreeMap<String, u64>,
+    /// The clients that are furthest behind, the slowest first: as many as were asked for.
     pub clients: Vec<Client>,
 }
 
@@ -126,10 +182,14 @@ pub struct Client {
     pub state: String,
     /// The crumb that it has reached.
     pub sequence: u64,
-    /// How far it is behind, in seconds.
+    /// How much older the first change that it lacks is than the newest change, in seconds.
     pub lag_secs: f64,
-    /// How far it is behind, in updates.
+    /// Updates that it lacks.
     pub lag_updates: u64,
+    /// The crumb up to which it says it has applied everything; `None` when its protocol cannot say so, or it has not.
+    pub applied: Option<u64>,
+    /// Keys that it said it could not apply. The log has the first of each of its messages, with the reason.
+    pub failed_keys: u64,
     /// Bytes written to it.
     pub bytes_sent: u64,
     /// Seconds since it connected.

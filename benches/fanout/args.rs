@@ -43,12 +43,12 @@ pub(crate) enum Data {
 /// How changes reach a Kubernetes API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Writes {
+    /// Straight into the API server's etcd, as when another replica of it was asked: here it only has to watch.
+    Etcd,
     /// A merge patch of the pod through the API server.
     Patch,
     /// The whole pod through the API server.
     Replace,
-    /// Straight into the API server's etcd, as if another replica of it had been asked: here it only has to watch.
-    Etcd,
 }
 
 /// How much a pod holds.
@@ -113,7 +113,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with_all = ["etcd", "server"])]
     pub(crate) kubernetes: bool,
     /// How changes reach the API server.
-    #[arg(long, value_enum, default_value = "patch", requires = "kubernetes")]
+    #[arg(long, value_enum, default_value = "etcd", requires = "kubernetes")]
     pub(crate) writes: Writes,
     /// How much a pod holds.
     #[arg(long, value_enum, default_value = "full", requires = "kubernetes")]
@@ -134,6 +134,9 @@ pub(crate) struct Args {
     /// Start this program instead of the one just built. It is given Typha's variables.
     #[arg(long, conflicts_with = "server")]
     pub(crate) program: Option<PathBuf>,
+    /// Where the server that is started writes its log (warnings and errors).
+    #[arg(long, conflicts_with = "server")]
+    pub(crate) server_log: Option<PathBuf>,
     /// Use the etcd at this URL instead of starting one. It is filled with the bench's data: never a cluster's own.
     #[arg(long)]
     pub(crate) etcd: Option<String>,

@@ -33,6 +33,8 @@ pub(crate) fn serve(floor: Floor) -> anyhow::Result<()> {
         let (mut stream, _) = listener.accept().context("accept at the floor server")?;
         stream.set_nodelay(true)?;
         let _ = stream.read(&mut hello).context("read a hello at the floor server")?;
+        // A word back: agents come in waves, and the next one waits for it.
+        stream.write_all(b"!").context("answer a hello at the floor server")?;
         streams.push(stream);
     }
     let message = vec![0x5a_u8; floor.bytes];

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use plotters::coord::combinators::BindKeyPoints as _;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use serde_json::Value;
@@ -95,6 +96,12 @@ fn range(numbers: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
     if least > greatest { 0.1..1.0 } else { least / 1.3..greatest * 1.3 }
 }
 
+/// Numbers within a range to put at a logarithmic axis: 1, 2, 5, 10, 20, …
+fn rounded_within(range: &std::ops::Range<f64>) -> Vec<f64> {
+    let decades = (-3..7).map(|power| 10_f64.powi(power));
+    decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|n| n * decade)).filter(|n| range.contains(n)).collect()
+}
+
 /// A drawn line: a name, a colour, whether it is the main one, and its points.
 struct Line {
     name: String,
@@ -119,7 +126,9 @@ fn latency<DB: DrawingBackend>(
     });
     let lines: Vec<Line> = lines.collect();
     let y = range(lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)));
-    chart(area, "from write to agent", title, "milliseconds", y.log_scale(), &lines)
+    let ticks = rounded_within(&y);
+    let y = y.log_scale().with_key_points(ticks);
+    chart(area, "from write to agent", title, "milliseconds", y, SeriesLabelPosition::LowerRight, &lines)
 }
 
 fn cpu<DB: DrawingBackend>(
@@ -140,7 +149,15 @@ fn cpu<DB: DrawingBackend>(
         .collect();
     let top = lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).fold(0.0, f64::max);
     let y = 0.0..if top > 0.0 { top * 1.2 } else { 1.0 };
-    chart(area, "CPU time of the server", title, "milliseconds per agent and second", y, &lines)
+    chart(
+        area,
+        "CPU time of the server",
+        title,
+        "milliseconds per agent and second",
+        y,
+        SeriesLabelPosition::UpperRight,
+        &lines,
+    )
 }
 
 fn chart<DB, Y>(
@@ -149,6 +166,7 @@ fn chart<DB, Y>(
     x_title: &str,
     y_title: &str,
     y: Y,
+    legend: SeriesLabelPosition,
     lines: &[Line],
 ) -> anyhow::Result<()>
 where
@@ -156,20 +174,27 @@ where
     Y: AsRangedCoord<Value = f64>,
     Y::CoordDescType: ValueFormatter<f64>,
 {
-    let x = range(lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)));
+    let mut measured_at: Vec<f64> = lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect();
+    measured_at.sort_by(f64::total_cmp);
+    measured_at.dedup();
+    let x = range(measured_at.iter().copied()).log_scale().with_key_points(measured_at);
     let mut chart = ChartBuilder::on(area)
         .caption(caption, ("sans-serif", 18))
         .margin(12)
         .x_label_area_size(42)
         .y_label_area_size(64)
-        .build_cartesian_2d(x.log_scale(), y)
+        .build_cartesian_2d(x, y)
         .map_err(words)?;
     chart
         .configure_mesh()
         .x_desc(x_title)
         .y_desc(y_title)
+        .x_label_formatter(&|x| format!("{x}"))
+        .y_label_formatter(&|y| format!("{}", (y * 1e3).round() / 1e3))
         .label_style(("sans-serif", 13))
-        .light_line_style(RGBColor(240, 240, 240))
+        .max_light_lines(1)
+        .bold_line_style(RGBColor(228, 228, 228))
+        .light_line_style(RGBColor(244, 244, 244))
         .draw()
         .map_err(words)?;
     for Line { name, colour, bold, points } in lines {
@@ -183,7 +208,7 @@ where
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(legend)
         .background_style(WHITE.mix(0.8))
         .border_style(RGBColor(200, 200, 200))
         .label_font(("sans-serif", 13))

@@ -1,5 +1,6 @@
 //! The server under test: the daemon just built, another program with the same settings, or one that runs already.
 
+use std::fs::File;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +15,9 @@ use crate::tls::{self, Tls};
 
 /// How long a server may take until it listens, and until it is in sync.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// More connections than a bench makes.
+const MOST_CONNECTIONS: usize = 1_000_000;
 
 /// A server under test: a child of ours, or somebody else's.
 pub(crate) struct Server {
@@ -44,11 +48,13 @@ impl Server {
         Ok(Self { address, tls, started: Instant::now(), pid, child: None, _folder: None })
     }
 
-    /// Starts `program`, or the daemon just built, with these variables and Typha's settings for a free port and no logs.
+    /// Starts `program`, or the daemon just built, with these variables and Typha's settings for a free port, and
+    /// warnings and errors written to `log`.
     pub(crate) fn start(
         program: Option<&Path>,
         environment: &[(String, String)],
         with_tls: bool,
+        log: Option<&Path>,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let port = free_port();
@@ -59,30 +65,41 @@ impl Server {
         } else {
             (None, Vec::new())
         };
+        let log = match log {
+            Some(path) => File::create(path).with_context(|| format!("create {}", path.display()))?.into(),
+            None => Stdio::null(),
+        };
         let started = Instant::now();
         let child = Command::new(program)
             .arg("--config-file")
             .arg(folder.path().join("none.cfg"))
             .envs(environment.iter().chain(&tls_environment).map(|(name, value)| (name, value)))
             .env("TYPHA_SERVERPORT", port.to_string())
+            // Above it servers close connections, for the others' good; there are no others here.
+            .env("TYPHA_MAXCONNECTIONSUPPERLIMIT", MOST_CONNECTIONS.to_string())
             .env("TYPHA_LOGSEVERITYSCREEN", "WARNING")
             .env("TYPHA_LOGFILEPATH", "none")
             .env("TYPHA_LOGSEVERITYSYS", "none")
-            .stdout(Stdio::null())
+            .stdout(log)
             .spawn()
             .with_context(|| format!("start {}", program.display()))?;
         let address = SocketAddr::from(([127, 0, 0, 1], port));
         Ok(Self { address, tls, started, pid: Some(child.id()), child: Some(child), _folder: Some(folder) })
     }
 
-    /// Waits until it accepts connections.
-    pub(crate) async fn wait_listening(&self) -> anyhow::Result<()> {
+    /// Waits until it accepts connections. False if it has ended instead, as when somebody else took its port.
+    pub(crate) async fn listens(&mut self) -> anyhow::Result<bool> {
         let deadline = Instant::now() + START_LIMIT;
         while tokio::net::TcpStream::connect(self.address).await.is_err() {
+            if let Some(child) = &mut self.child
+                && child.try_wait()?.is_some()
+            {
+                return Ok(false);
+            }
             ensure!(Instant::now() < deadline, "nothing listens on {}", self.address);
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// CPU seconds so far.

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::args::Args;
-use crate::load::manner::mixed;
+use crate::load::manner::{Manner, mixed};
 use crate::load::{Agents, Plan};
 use crate::probe::{self, Seen, Target, Written};
 use crate::relay::Relay;
@@ -20,6 +20,9 @@ use crate::store::Store;
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(120);
 const ARRIVAL_STALL: Duration = Duration::from_secs(8);
 
+/// How often a server is started that ends at once: its port may have been taken between choosing and starting.
+const START_ATTEMPTS: usize = 3;
+
 /// A server under test and the datastore behind it.
 pub(crate) struct Session<'a> {
     pub(crate) args: &'a Args,
@@ -30,12 +33,19 @@ pub(crate) struct Session<'a> {
 impl<'a> Session<'a> {
     /// Starts the server, or takes the one that runs, and waits until it listens.
     pub(crate) async fn start(args: &'a Args, store: &'a Store, relay: Option<&Relay>) -> anyhow::Result<Self> {
-        let server = match &args.server {
-            Some(address) => Server::running(address, args.server_pid, args.own_tls()?)?,
-            None => Server::start(args.program.as_deref(), &store.environment(relay), args.tls)?,
-        };
-        server.wait_listening().await?;
-        Ok(Self { args, store, server })
+        for _ in 0..START_ATTEMPTS {
+            let mut server = match &args.server {
+                Some(address) => Server::running(address, args.server_pid, args.own_tls()?)?,
+                None => {
+                    let (program, log) = (args.program.as_deref(), args.server_log.as_deref());
+                    Server::start(program, &store.environment(relay), args.tls, log)?
+                }
+            };
+            if server.listens().await? {
+                return Ok(Self { args, store, server });
+            }
+        }
+        bail!("the server ended {START_ATTEMPTS} times right after its start; --server-log says why")
     }
 
     /// Connects `n` probes and waits until they are in sync.
@@ -52,19 +62,30 @@ impl<'a> Session<'a> {
         Probes::connect(&target, n)
     }
 
-    /// Connects `n` agents that count, with the misbehaving ones among them if `mixed`.
-    pub(crate) async fn agents(&self, n: usize, with_hostile: bool, hold: bool) -> anyhow::Result<Agents> {
-        let (slow, stuck) = if with_hostile { self.hostile_agents() } else { (0, 0) };
-        Agents::connect(Plan {
+    /// Connects `n` agents that count and behave.
+    pub(crate) async fn agents(&self, n: usize) -> anyhow::Result<Agents> {
+        Agents::connect(self.plan(n)).await
+    }
+
+    /// The same with those that misbehave among them.
+    pub(crate) async fn mixed_agents(&self, n: usize) -> anyhow::Result<Agents> {
+        let (slow, stuck) = self.hostile_agents();
+        let manners = mixed(n, slow, self.args.slow_rate, stuck);
+        Agents::connect(Plan { manners, ..self.plan(n) }).await
+    }
+
+    /// `n` agents that introduce themselves as soon as they are connected.
+    pub(crate) fn plan(&self, n: usize) -> Plan {
+        Plan {
             server: self.server.address,
             tls: self.server.tls.clone(),
-            manners: mixed(n, slow, self.args.slow_rate, stuck),
+            manners: vec![Manner::Honest; n],
             greeting: self.greeting(),
             pong: probe::pong(),
             threads: self.args.load_threads(),
-            hold,
-        })
-        .await
+            hold: false,
+            needed: None,
+        }
     }
 
     /// How many agents read slowly, and how many never.

@@ -18,9 +18,9 @@ use tokio::net::TcpStream;
 use super::local::Local;
 use crate::config::render::columns;
 use crate::config::table::DEFAULT_FILE;
-use crate::status::{Client, Snapshot, Syncer};
+use crate::status::{DEFAULT_CLIENTS, Listed, Snapshot, Syncer};
 
-/// Longest status that is read: some hundred bytes for each of as many clients as a server can have.
+/// Longest status that is read: some hundred bytes for each of as many clients as a server can have, if all are asked for.
 const MAX_BODY: usize = 64 << 20;
 
 /// Bad objects of one syncer that the table shows: more push the clients off the screen.
@@ -42,9 +42,9 @@ pub struct StatusArgs {
     /// How to print
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-    /// How many clients the table shows, the slowest first; 0: all
-    #[arg(long, default_value_t = 50)]
-    pub limit: usize,
+    /// How many clients to list, the slowest first: a number, or all
+    #[arg(long, default_value_t, value_name = "N")]
+    pub clients: Listed,
     /// How many seconds to wait for the answer
     #[arg(long, default_value_t = 5)]
     pub timeout: u64,
@@ -118,7 +118,7 @@ pub async fn run(args: &StatusArgs, out: &mut impl Write) -> Result<(), Error> {
     };
     let away = |reason: String| Error::Away { address: address.clone(), reason };
     let timeout = Duration::from_secs(args.timeout);
-    let (status, body) = match tokio::time::timeout(timeout, ask(&address)).await {
+    let (status, body) = match tokio::time::timeout(timeout, ask(&address, args.clients)).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(AskError::NoConnection(error))) => return Err(away(error.to_string())),
         Ok(Err(AskError::Cut(error))) => return Err(Error::Cut { address, reason: with_causes(&*error) }),
@@ -135,7 +135,7 @@ pub async fn run(args: &StatusArgs, out: &mut impl Write) -> Result<(), Error> {
         }
         Output::Table => {
             let snapshot: Snapshot = serde_json::from_slice(&body).map_err(unreadable)?;
-            write!(out, "{}", table(&snapshot, args.limit))?;
+            write!(out, "{}", table(&snapshot))?;
         }
     }
     Ok(())
@@ -156,14 +156,15 @@ fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
-async fn ask(address: &str) -> Result<(StatusCode, Bytes), AskError> {
+async fn ask(address: &str, clients: Listed) -> Result<(StatusCode, Bytes), AskError> {
     let stream = TcpStream::connect(address).await.map_err(AskError::NoConnection)?;
-    exchange(stream, address).await.map_err(AskError::Cut)
+    exchange(stream, address, clients).await.map_err(AskError::Cut)
 }
 
-async fn exchange(stream: TcpStream, address: &str) -> Result<(StatusCode, Bytes), AnyError> {
+async fn exchange(stream: TcpStream, address: &str, clients: Listed) -> Result<(StatusCode, Bytes), AnyError> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::get("/status").header(HOST, address).body(Empty::<Bytes>::new())?;
+    let request =
+        Request::get(format!("/status?clients={clients}")).header(HOST, address).body(Empty::<Bytes>::new())?;
     let exchange = async {
         let response = sender.send_request(request).await?;
         let status = response.status();
@@ -177,9 +178,9 @@ async fn exchange(stream: TcpStream, address: &str) -> Result<(StatusCode, Bytes
     }
 }
 
-/// The status for people. At most `limit` clients, the slowest first; 0: all.
+/// The status for people.
 #[must_use]
-pub fn table(snapshot: &Snapshot, limit: usize) -> String {
+pub fn table(snapshot: &Snapshot) -> String {
     let datastore = &snapshot.datastore;
     let mut out = format!(
         "bulrush {}, {}, up {}, listening on {}\ndatastore {} at {}: {}\n",
@@ -216,7 +217,7 @@ pub fn table(snapshot: &Snapshot, limit: usize) -> String {
     });
     out += &columns(&head, rows);
     out += &problems(&snapshot.syncers);
-    out += &clients(&snapshot.clients, limit);
+    out += &clients(snapshot);
     out
 }
 
@@ -236,18 +237,38 @@ fn problems(syncers: &[Syncer]) -> String {
     out
 }
 
-fn clients(clients: &[Client], limit: usize) -> String {
-    if clients.is_empty() {
+/// The clients that the server has listed, in its order: the slowest first.
+fn clients(snapshot: &Snapshot) -> String {
+    let present: u64 = snapshot.client_states.values().sum();
+    let listed = &snapshot.clients;
+    if present == 0 && listed.is_empty() {
         return "\nno clients\n".to_owned();
     }
-    let mut sorted: Vec<&Client> = clients.iter().collect();
-    sorted.sort_by(|a, b| {
-        b.lag_secs.total_cmp(&a.lag_secs).then(b.lag_updates.cmp(&a.lag_updates)).then(a.id.cmp(&b.id))
-    });
-    let shown = if limit == 0 { sorted.len() } else { limit.min(sorted.len()) };
-    let head =
-        ["CLIENT", "PEER", "AGENT", "SYNCER", "FORMAT", "STATE", "SEQUENCE", "LAG", "BEHIND", "SENT", "CONNECTED"];
-    let rows = sorted.iter().take(shown).map(|client| {
+    let states: Vec<String> = snapshot.client_states.iter().map(|(state, count)| format!("{count} {state}")).collect();
+    let mut out = format!("\n{present} client{}: {}", if present == 1 { "" } else { "s" }, states.join(", "));
+    if listed.is_empty() {
+        let _ = writeln!(out, "; --clients {DEFAULT_CLIENTS} lists the slowest, --clients all everyone");
+        return out;
+    }
+    if (listed.len() as u64) < present {
+        let _ = write!(out, "; the {} slowest (--clients all lists everyone):", listed.len());
+    }
+    out.push('\n');
+    let head = [
+        "CLIENT",
+        "PEER",
+        "AGENT",
+        "SYNCER",
+        "FORMAT",
+        "STATE",
+        "SEQUENCE",
+        "LAG",
+        "BEHIND",
+        "FAILED",
+        "SENT",
+        "CONNECTED",
+    ];
+    let rows = listed.iter().map(|client| {
         [
             client.id.to_string(),
             client.peer.clone(),
@@ -258,14 +279,12 @@ fn clients(clients: &[Client], limit: usize) -> String {
             client.sequence.to_string(),
             duration(client.lag_secs),
             client.lag_updates.to_string(),
+            client.failed_keys.to_string(),
             bytes(client.bytes_sent),
             duration(client.connected_secs),
         ]
     });
-    let mut out = format!("\n{}", columns(&head, rows));
-    if shown < sorted.len() {
-        let _ = writeln!(out, "and {} more (--limit 0 shows all)", sorted.len() - shown);
-    }
+    out += &columns(&head, rows);
     out
 }
 
@@ -302,7 +321,7 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Datastore, FileError, Problem};
+    use crate::status::{Client, Datastore, FileError, Problem};
 
     fn client(id: u64, lag_secs: f64) -> Client {
         Client {
@@ -315,13 +334,15 @@ mod tests {
             sequence: 40 + id,
             lag_secs,
             lag_updates: 2,
+            applied: None,
+            failed_keys: 0,
             bytes_sent: 3 << 20,
             connected_secs: 90_000.0,
         }
     }
 
     #[test]
-    fn the_slowest_clients_come_first() {
+    fn the_table_shows_everything_in_order() {
         let snapshot = Snapshot {
             version: "0.1.0".to_owned(),
             uptime_secs: 3725.0,
@@ -353,9 +374,10 @@ mod tests {
                 }],
                 problem_count: 3,
             }],
-            clients: vec![client(1, 0.001), client(2, 61.0), client(3, 0.001)],
+            client_states: [("following".to_owned(), 502), ("snapshot".to_owned(), 1)].into(),
+            clients: vec![client(2, 61.0), client(1, 0.001)],
         };
-        insta::assert_snapshot!(table(&snapshot, 2), @r"
+        insta::assert_snapshot!(table(&snapshot), @r"
         bulrush 0.1.0, running, up 1h02m, listening on [::]:5473
         datastore file at config/quickstart: connected
           bad file: a.yaml:3: not YAML
@@ -367,12 +389,19 @@ mod tests {
           v1/Pod a/b�: spec.nodeName: invalid type: integer `7`, expected text
           and 2 more; --output json shows more of them
 
-        CLIENT  PEER           AGENT      SYNCER  FORMAT      STATE      SEQUENCE  LAG    BEHIND  SENT     CONNECTED
-        2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  following  42        1m01s  2       3.0 MiB  1d01h
-        1       10.0.0.1:4000  felix�[2J  felix   gob-snappy  following  41        1ms    2       3.0 MiB  1d01h
-        and 1 more (--limit 0 shows all)
+        503 clients: 502 following, 1 snapshot; the 2 slowest (--clients all lists everyone):
+        CLIENT  PEER           AGENT      SYNCER  FORMAT      STATE      SEQUENCE  LAG    BEHIND  FAILED  SENT     CONNECTED
+        2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  following  42        1m01s  2       0       3.0 MiB  1d01h
+        1       10.0.0.1:4000  felix�[2J  felix   gob-snappy  following  41        1ms    2       0       3.0 MiB  1d01h
         ");
-        assert!(table(&Snapshot::default(), 0).ends_with("no clients\n"));
+        let few = Snapshot { client_states: [("following".to_owned(), 2)].into(), ..snapshot };
+        assert!(table(&few).contains("\n2 clients: 2 following\nCLIENT"), "{}", table(&few));
+        let none = Snapshot { clients: Vec::new(), ..few };
+        assert!(
+            table(&none)
+                .ends_with("\n2 clients: 2 following; --clients 10 lists the slowest, --clients all everyone\n")
+        );
+        assert!(table(&Snapshot::default()).ends_with("\nno clients\n"));
     }
 
     #[tokio::test]
@@ -386,7 +415,7 @@ mod tests {
 
     fn args(address: Option<String>) -> StatusArgs {
         let (config_file, environment) = (PathBuf::from("no-such-file.cfg"), Vec::new());
-        StatusArgs { address, config_file, environment, output: Output::Table, limit: 0, timeout: 5 }
+        StatusArgs { address, config_file, environment, output: Output::Table, clients: Listed::default(), timeout: 5 }
     }
 
     #[tokio::test]

@@ -329,7 +329,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "StatusEnabled",
         BOOL,
         "true",
-        "Serve /status, which names every connected client, on the health endpoint. The debug port always has it.",
+        "Serve /status, which names connected clients, on the health endpoint. The debug port always has it.",
     )
     .ours(),
     // Metrics

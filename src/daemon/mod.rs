@@ -314,6 +314,7 @@ fn server_config(config: &Config) -> syncserver::Config {
         max_handshakes: from.max_handshakes,
         send_buffer: from.send_buffer,
         pace_max: from.pace_max,
+        pace_per_client: syncserver::Config::default().pace_per_client,
         seed: syncserver::RANDOM_SEED,
     }
 }

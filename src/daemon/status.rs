@@ -1,5 +1,6 @@
 //! The status document, read from the structures that metrics read too.
 
+use std::collections::BTreeMap;
 use std::time::SystemTime;
 
 use tokio::sync::watch;
@@ -8,7 +9,7 @@ use tokio::time::Instant;
 use crate::datastore::file::FileStatus;
 use crate::pipeline::PipelineView;
 use crate::problems;
-use crate::status::{Client, Datastore, FileError, MAX_PROBLEMS, Problem, Snapshot, StatusSource, Syncer};
+use crate::status::{Client, Datastore, FileError, Listed, MAX_PROBLEMS, Problem, Snapshot, StatusSource, Syncer};
 use crate::syncer::kind_watch::{KindStatus, Phase};
 use crate::syncserver::{ClientStatus, Handle};
 
@@ -36,7 +37,8 @@ pub(super) struct Sources {
 }
 
 impl StatusSource for Sources {
-    fn snapshot(&self) -> Snapshot {
+    fn snapshot(&self, listed: Listed) -> Snapshot {
+        let clients = self.server.clients();
         Snapshot {
             version: super::VERSION.to_owned(),
             uptime_secs: self.started.elapsed().as_secs_f64(),
@@ -44,7 +46,8 @@ impl StatusSource for Sources {
             listening: self.listening.clone(),
             datastore: self.datastore(),
             syncers: self.pipelines.iter().map(syncer).collect(),
-            clients: self.server.clients().into_iter().map(client).collect(),
+            client_states: states(&clients),
+            clients: slowest(clients, listed).into_iter().map(client).collect(),
         }
     }
 }
@@ -103,6 +106,29 @@ fn problem(problem: problems::Problem) -> Problem {
     Problem { found_by: subject.found_by.to_owned(), name: subject.name, reason }
 }
 
+/// How many clients are in each state.
+fn states(clients: &[ClientStatus]) -> BTreeMap<String, u64> {
+    let mut states = BTreeMap::new();
+    for client in clients {
+        *states.entry(client.state.as_str().to_owned()).or_default() += 1;
+    }
+    states
+}
+
+/// Those that are furthest behind, the slowest first.
+fn slowest(mut clients: Vec<ClientStatus>, listed: Listed) -> Vec<ClientStatus> {
+    let slower_first =
+        |a: &ClientStatus, b: &ClientStatus| (b.lag, b.lag_updates).cmp(&(a.lag, a.lag_updates)).then(a.id.cmp(&b.id));
+    let count = listed.of(clients.len());
+    if count < clients.len() {
+        // Sorting tens of thousands to show ten of them would be for nothing.
+        clients.select_nth_unstable_by(count, slower_first);
+        clients.truncate(count);
+    }
+    clients.sort_unstable_by(slower_first);
+    clients
+}
+
 fn client(client: ClientStatus) -> Client {
     Client {
         id: client.id,
@@ -114,7 +140,73 @@ fn client(client: ClientStatus) -> Client {
         sequence: client.sequence,
         lag_secs: client.lag.as_secs_f64(),
         lag_updates: client.lag_updates,
+        applied: client.applied,
+        failed_keys: client.failed_keys,
         bytes_sent: client.bytes_sent,
         connected_secs: client.connected_for.as_secs_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::syncserver::{Agent, ClientState};
+
+    fn client(id: u64, lag_millis: u64, lag_updates: u64) -> ClientStatus {
+        ClientStatus {
+            id,
+            peer: SocketAddr::from(([10, 0, 0, 1], 4000)),
+            agent: Agent::default(),
+            syncer: None,
+            wire: None,
+            state: if lag_updates > 50 { ClientState::CatchUp } else { ClientState::Following },
+            sequence: 1,
+            lag: Duration::from_millis(lag_millis),
+            lag_updates,
+            bytes_sent: 0,
+            connected_for: Duration::ZERO,
+            applied: None,
+            failed_keys: 0,
+        }
+    }
+
+    fn ids(clients: Vec<ClientStatus>) -> Vec<u64> {
+        clients.into_iter().map(|client| client.id).collect()
+    }
+
+    #[test]
+    fn time_counts_first_then_updates_then_age() {
+        let all = || vec![client(1, 5, 0), client(2, 5, 9), client(3, 7, 1), client(4, 0, 99), client(5, 5, 9)];
+        assert_eq!(ids(slowest(all(), Listed::All)), [3, 2, 5, 1, 4]);
+        assert_eq!(ids(slowest(all(), Listed::Slowest(2))), [3, 2]);
+        assert!(slowest(all(), Listed::Slowest(0)).is_empty());
+        let states: Vec<(String, u64)> = states(&all()).into_iter().collect();
+        assert_eq!(states, [("catch-up".to_owned(), 1), ("following".to_owned(), 4)]);
+    }
+
+    #[test]
+    fn what_a_client_says_of_itself_is_in_the_document() {
+        let told = ClientStatus { applied: Some(7), failed_keys: 2, ..client(1, 1500, 3) };
+        let document = serde_json::to_value(super::client(told)).unwrap();
+        let expected = serde_json::json!({"applied": 7, "failed_keys": 2, "lag_secs": 1.5, "lag_updates": 3});
+        for (field, value) in expected.as_object().unwrap() {
+            assert_eq!(&document[field], value, "{field}");
+        }
+    }
+
+    proptest! {
+        /// A short list is the beginning of the long one.
+        #[test]
+        fn the_slowest_are_the_first_of_all(lags in proptest::collection::vec((0_u64..20, 0_u64..20), 0..60), most in 0_usize..70) {
+            let all = || lags.iter().zip(1..).map(|((millis, updates), id)| client(id, *millis, *updates)).collect();
+            let mut first = ids(slowest(all(), Listed::All));
+            first.truncate(most);
+            prop_assert_eq!(ids(slowest(all(), Listed::Slowest(most))), first);
+        }
     }
 }

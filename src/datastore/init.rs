@@ -52,19 +52,26 @@ pub enum Written {
     Conflict,
 }
 
+/// What is to be written.
+#[derive(Clone, Debug)]
+pub struct Write<'a> {
+    /// The object's kind.
+    pub kind: &'a Kind,
+    /// Its name.
+    pub name: &'a str,
+    /// All of it.
+    pub body: Vec<u8>,
+    /// The version that it must still have; `None` if it must not exist.
+    pub before: Option<&'a Revision>,
+}
+
 /// A datastore that initialisation can write to.
 pub trait Writable: Send + Sync {
     /// Reads a cluster-scoped object.
     fn read<'a>(&'a self, kind: &'a Kind, name: &'a str) -> BoxFuture<'a, Result<Option<Stored>, Error>>;
 
-    /// Writes a cluster-scoped object if it is still as it was: `before` is its version, `None` if it must not exist.
-    fn write<'a>(
-        &'a self,
-        kind: &'a Kind,
-        name: &'a str,
-        body: Vec<u8>,
-        before: Option<&'a Revision>,
-    ) -> BoxFuture<'a, Result<Written, Error>>;
+    /// Writes a cluster-scoped object if it is still as it was.
+    fn write<'a>(&'a self, write: Write<'a>) -> BoxFuture<'a, Result<Written, Error>>;
 }
 
 /// What initialisation should do.
@@ -158,7 +165,8 @@ async fn settle(
         };
         let Some(after) = change(before) else { return Ok(0) };
         let body = after.to_string().into_bytes();
-        if store.write(kind, name, body, stored.as_ref().map(|stored| &stored.revision)).await? == Written::Done {
+        let before = stored.as_ref().map(|stored| &stored.revision);
+        if store.write(Write { kind, name, body, before }).await? == Written::Done {
             info!(%kind, name, "written to the datastore at start");
             return Ok(1);
         }

@@ -15,6 +15,7 @@ use serde_json::json;
 use super::Services;
 use crate::config::Severity;
 use crate::debug::{cpu, heap};
+use crate::status::Listed;
 
 /// Most bytes of a request's body: the only one that counts is a word or two.
 const MAX_BODY: usize = 1024;
@@ -51,7 +52,7 @@ impl Site {
                  /debug/pprof/heap                 heap profile\n\
                  /debug/tasks                      long-lived tasks and what they do\n\
                  /debug/log-level                  GET: severities; PUT: SEVERITY, or DESTINATION=SEVERITY\n\
-                 /status                           syncers and clients\n"
+                 /status?clients=10                syncers and the slowest clients; clients=all: every one\n"
             }
         }
     }
@@ -71,7 +72,7 @@ where
         (Site::Health { .. }, "/liveness") => health(&services, |summary| summary.live),
         (Site::Health { .. }, "/readiness") => health(&services, |summary| summary.ready),
         (Site::Health { status: true } | Site::Debug, "/status") => {
-            reading(&request).unwrap_or_else(|| as_json(&services.status.snapshot()))
+            reading(&request).unwrap_or_else(|| status(&services, request.uri().query().unwrap_or_default()))
         }
         (Site::Metrics, "/metrics") => reading(&request).unwrap_or_else(|| metrics(&services)),
         (Site::Debug, "/debug/tasks") => reading(&request).unwrap_or_else(|| as_json(&services.tasks.dump())),
@@ -130,6 +131,19 @@ fn health(services: &Services, good: impl Fn(&crate::health::Summary) -> bool) -
     page(status, TEXT, summary.table)
 }
 
+fn status(services: &Services, query: &str) -> Answer {
+    let listed = parameter(query, "clients").map_or(Ok(Listed::default()), str::parse);
+    match listed {
+        Ok(listed) => as_json(&services.status.snapshot(listed)),
+        Err(reason) => page(StatusCode::BAD_REQUEST, TEXT, format!("{reason}\n")),
+    }
+}
+
+/// A parameter of a query.
+fn parameter<'a>(query: &'a str, name: &str) -> Option<&'a str> {
+    query.split('&').filter_map(|pair| pair.split_once('=')).find_map(|(key, value)| (key == name).then_some(value))
+}
+
 fn metrics(services: &Services) -> Answer {
     match TextEncoder::new().encode_to_string(&services.registry.gather()) {
         Ok(text) => page(StatusCode::OK, TEXT_FORMAT, text),
@@ -138,8 +152,7 @@ fn metrics(services: &Services) -> Answer {
 }
 
 async fn cpu_profile(query: &str) -> Answer {
-    let seconds = query.split('&').find_map(|pair| pair.strip_prefix("seconds="));
-    let duration = match seconds.map(str::parse::<u64>) {
+    let duration = match parameter(query, "seconds").map(str::parse::<u64>) {
         None => cpu::DEFAULT_DURATION,
         Some(Ok(seconds)) if (1..=cpu::MAX_DURATION.as_secs()).contains(&seconds) => Duration::from_secs(seconds),
         Some(_) => {

@@ -10,7 +10,7 @@ use super::*;
 use crate::cli::status;
 use crate::health::{REPORT_TIMEOUT, Reports};
 use crate::logging::Logging;
-use crate::status::Snapshot;
+use crate::status::{Listed, Snapshot};
 
 struct Fixture {
     server: HttpServer,
@@ -34,7 +34,12 @@ fn serve(endpoints: Endpoints) -> Fixture {
         registry: registry.clone(),
         tasks: tasks.clone(),
         log: logging.handle(),
-        status: Arc::new(|| Snapshot { version: "1.2.3".to_owned(), ..Snapshot::default() }),
+        status: Arc::new(|listed: Listed| Snapshot {
+            version: "1.2.3".to_owned(),
+            // Shows what was asked for.
+            phase: format!("asked for {listed}"),
+            ..Snapshot::default()
+        }),
     };
     let server = start(endpoints, services).unwrap();
     Fixture { server, health, registry, tasks, logging }
@@ -151,18 +156,25 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
             config_file: "no-such-file.cfg".into(),
             environment: Vec::new(),
             output: status::Output::Table,
-            limit: 0,
+            clients: Listed::All,
             timeout: 10,
         };
         let mut out = Vec::new();
         status::run(&args, &mut out).await.unwrap();
-        assert!(String::from_utf8(out).unwrap().starts_with("bulrush 1.2.3,"));
+        assert!(String::from_utf8(out).unwrap().starts_with("bulrush 1.2.3, asked for all,"));
         args.output = status::Output::Json;
         let mut out = Vec::new();
         status::run(&args, &mut out).await.unwrap();
         let snapshot: Snapshot = serde_json::from_slice(&out).unwrap();
         assert_eq!(snapshot.version, "1.2.3");
     }
+    for (query, answer) in [("", "asked for 10"), ("?clients=3", "asked for 3"), ("?x=1&clients=all", "asked for all")]
+    {
+        let (code, body) = get(health, &format!("/status{query}")).await;
+        assert!(code == 200 && body.contains(answer), "{body}");
+    }
+    let wrong = (400, "clients must be a whole number or all, and not \"-1\"\n".to_owned());
+    assert_eq!(get(health, "/status?clients=-1").await, wrong);
     let fixture = serve(Endpoints { status: false, ..everything() });
     let address = fixture.server.health_address().await.unwrap().to_string();
     let args = status::StatusArgs {
@@ -170,7 +182,7 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
         config_file: "no-such-file.cfg".into(),
         environment: Vec::new(),
         output: status::Output::Table,
-        limit: 0,
+        clients: Listed::default(),
         timeout: 10,
     };
     let error = status::run(&args, &mut Vec::new()).await.unwrap_err().to_string();

@@ -8,6 +8,10 @@ pub const DEFAULT_PORT: u16 = 5473;
 /// Stands for a seed of the server's own choice: replicas that start together must not ping and drop in step.
 pub const RANDOM_SEED: u64 = 0;
 
+/// What each of the first 500 clients adds to the time between two rounds. With 500 of them and changes without end that is
+/// 62 rounds a second: at some 7 µs for a client and round (docs/performance.md), about a fifth of one processor.
+pub(super) const PACE_PER_CLIENT: Duration = Duration::from_micros(32);
+
 /// Settings of the server. `Default` gives Typha's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -53,6 +57,8 @@ pub struct Config {
     /// Ours: under load, changes wait at most this long to be sent together, and less with fewer clients (see `pace`). A
     /// change after silence never waits.
     pub pace_max: Duration,
+    /// Ours: how far apart rounds of changes are under load, for each of the first clients (see `pace`).
+    pub pace_per_client: Duration,
     /// Ours: seed of all jitter, so that a run can be repeated; [`RANDOM_SEED`] for one that nobody else has.
     pub seed: u64,
 }
@@ -80,6 +86,7 @@ impl Default for Config {
             max_handshakes: 1024,
             send_buffer: Some(256 << 10),
             pace_max: Duration::from_millis(250),
+            pace_per_client: PACE_PER_CLIENT,
             seed: RANDOM_SEED,
         }
     }

@@ -74,6 +74,7 @@ pub(super) struct FeedConfig {
     pub(super) limits: Limits,
     pub(super) snapshot_max_age: Duration,
     pub(super) pace_max: Duration,
+    pub(super) pace_per_client: Duration,
 }
 
 /// One (syncer, wire format, filter).
@@ -447,7 +448,7 @@ impl Feeds {
         }
         let trail = source.reader.follow();
         let ring = Ring::new(trail.position(), self.config.limits);
-        let state = State { ring, pace: Pace::new(self.config.pace_max), snapshot: None, previous: Weak::new() };
+        let state = State { ring, pace: Pace::new(self.config.pace_max, self.config.pace_per_client), snapshot: None, previous: Weak::new() };
         let (head, _) = watch::channel(0);
         let feed = Arc::new(Feed {
             format: key.wire.format(),

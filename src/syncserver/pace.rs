@@ -4,9 +4,9 @@
 //!  quiet ──change: at once──► round ──interval(clients, cost)──► round … ──no change for an interval──► quiet
 //! ```
 //!
-//! Every round wakes every client of a feed, and waking one costs a task switch and a system call, however little it is sent.
-//! So the number of rounds is what costs, and the more clients there are, the further apart rounds have to be. A lone change
-//! goes out at once; under load rounds get larger, not more frequent.
+//! Every round costs a system call for every client of a feed, however little it is sent. So the number of rounds is what
+//! costs, and the more clients there are, the further apart rounds have to be. A lone change goes out at once; under load
+//! rounds get larger, not more frequent.
 //!
 //! Invariants:
 //! - a change that comes when the last round is an interval or more ago is not put off at all;
@@ -17,15 +17,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Clients up to which each one adds [`NEAR`] to the interval.
+/// Clients up to which each one adds its full share to the interval.
 const FEW: u32 = 500;
 
-/// What each of the first [`FEW`] clients adds to the interval. With 500 of them and changes without end that is 80 rounds a
-/// second: at some 4 µs for a client and round (docs/performance.md), about a sixth of one processor.
-const NEAR: Duration = Duration::from_micros(25);
-
-/// What each client beyond [`FEW`] adds. Less, as latency counts more there: 2,000 clients are at 30 ms, 10,000 at 127 ms.
-const FAR: Duration = Duration::from_micros(12);
+/// What each client beyond [`FEW`] adds. Less, as latency counts more there: 2,000 clients are at 31 ms, 10,000 at 111 ms.
+const FAR: Duration = Duration::from_micros(10);
 
 /// Rounds are at least this many times as far apart as it takes to serve one: where clients cost more than the constants
 /// above assume (TLS, a slow processor), half of the time stays free for the pipelines and for the agents.
@@ -38,7 +34,9 @@ const SMOOTHING: u32 = 8;
 #[derive(Debug)]
 pub(super) struct Pace {
     max: Duration,
-    /// Smoothed time from a round's start to the last client's taking it.
+    /// What each of the first [`FEW`] clients adds to the interval.
+    per_client: Duration,
+    /// Smoothed time from a round's start to the end of the pass that took it to the clients.
     cost: Duration,
     round: Option<Round>,
 }
@@ -50,9 +48,9 @@ struct Round {
 }
 
 impl Pace {
-    /// No round is put off by more than `max`.
-    pub(super) fn new(max: Duration) -> Self {
-        Self { max, cost: Duration::ZERO, round: None }
+    /// No round is put off by more than `max`; each of the first [`FEW`] clients adds `per_client` to the interval.
+    pub(super) fn new(max: Duration, per_client: Duration) -> Self {
+        Self { max, per_client, cost: Duration::ZERO, round: None }
     }
 
     /// A round's bytes are there to be taken.
@@ -63,7 +61,7 @@ impl Pace {
         }
     }
 
-    /// A client that had been waiting for the round has taken its bytes.
+    /// A pump has taken the round to its clients.
     pub(super) fn on_served(&mut self, now: Instant) {
         if let Some(round) = &mut self.round {
             round.served = round.served.max(now);
@@ -77,7 +75,7 @@ impl Pace {
 
     fn interval(&self, clients: usize) -> Duration {
         let clients = u32::try_from(clients).unwrap_or(u32::MAX);
-        let near = NEAR * clients.min(FEW);
+        let near = self.per_client.saturating_mul(clients.min(FEW));
         let far = FAR.saturating_mul(clients.saturating_sub(FEW));
         near.saturating_add(far).max(self.cost * SHARE).min(self.max)
     }
@@ -85,6 +83,7 @@ impl Pace {
 
 #[cfg(test)]
 mod tests {
+    use super::super::config::PACE_PER_CLIENT;
     use super::*;
 
     const fn us(n: u64) -> Duration {
@@ -100,18 +99,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn rounds_are_further_apart_with_more_clients_up_to_the_limit() {
         let start = Instant::now();
-        let mut pace = Pace::new(MAX);
+        let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
         assert_eq!(pace.next_round(start, 10_000), start, "the first change goes at once");
         pace.on_published(start);
         for (clients, interval) in [
             (0, us(0)),
-            (1, us(25)),
-            (22, us(550)),
-            (500, us(12_500)),
-            (502, us(12_524)),
-            (2_000, us(30_500)),
-            (10_000, us(126_500)),
-            (18_000, us(222_500)),
+            (1, us(32)),
+            (22, us(704)),
+            (500, us(16_000)),
+            (502, us(16_020)),
+            (2_000, us(31_000)),
+            (10_000, us(111_000)),
+            (18_000, us(191_000)),
             (30_000, MAX),
             (usize::MAX, MAX),
         ] {
@@ -122,9 +121,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_change_after_silence_goes_at_once() {
         let start = Instant::now();
-        let mut pace = Pace::new(MAX);
+        let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
         pace.on_published(start);
-        let later = start + us(12_500);
+        let later = start + us(16_000);
         assert!(pace.next_round(later, 500) <= later);
         assert!(pace.next_round(later - us(1), 500) > later - us(1));
     }
@@ -132,7 +131,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_limit_of_zero_means_no_pace() {
         let start = Instant::now();
-        let mut pace = Pace::new(Duration::ZERO);
+        let mut pace = Pace::new(Duration::ZERO, PACE_PER_CLIENT);
         pace.on_published(start);
         pace.on_served(start + ms(5));
         pace.on_published(start + ms(5));
@@ -141,7 +140,7 @@ mod tests {
 
     /// Publishes rounds, each served in the given time, and returns the interval after them for two clients.
     fn interval_after(served: &[Duration]) -> Duration {
-        let mut pace = Pace::new(MAX);
+        let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
         let mut now = Instant::now();
         for took in served {
             pace.on_published(now);
@@ -158,7 +157,7 @@ mod tests {
     async fn half_of_the_time_stays_free_where_clients_cost_more_than_assumed() {
         let interval = interval_after(&[ms(20); 60]);
         assert!(interval > ms(39) && interval <= ms(40), "{interval:?}");
-        assert_eq!(interval_after(&[us(10); 60]), us(50), "cheap rounds leave it to the number of clients");
+        assert_eq!(interval_after(&[us(10); 60]), us(64), "cheap rounds leave it to the number of clients");
         assert!(interval_after(&[ms(400); 60]) <= MAX, "never beyond the limit");
     }
 

@@ -37,6 +37,8 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) phase: Phase,
     pub(crate) manner: Manner,
+    /// Whether the server has said something, or nothing will be heard of it.
+    pub(crate) opened: bool,
     tls: Option<Box<ClientConnection>>,
     /// What the socket has not taken yet.
     unsent: Vec<u8>,
@@ -48,7 +50,7 @@ impl Connection {
             Some(tls) => Some(Box::new(ClientConnection::new(tls.connector.config().clone(), tls.name.clone())?)),
             None => None,
         };
-        Ok(Self { stream, phase: Phase::Connecting, manner, tls, unsent: Vec::new() })
+        Ok(Self { stream, phase: Phase::Connecting, manner, opened: false, tls, unsent: Vec::new() })
     }
 
     /// Goes on with connecting and the handshake as far as the socket allows. Returns the bytes that it read on the way.

@@ -38,8 +38,10 @@ pub(crate) const THREAD: &str = "agents";
 const LOOK: Duration = Duration::from_millis(5);
 /// How long nothing may happen while connections are made.
 const CONNECT_STALL: Duration = Duration::from_secs(60);
-/// How long the agents must receive nothing to count as settled, and how long that is waited for.
+/// How long the agents must receive nothing new to count as settled, and how long that is waited for.
 const QUIET: Duration = Duration::from_secs(1);
+/// What an agent may receive meanwhile: about one ping.
+const PING_BYTES: u64 = 128;
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);
 /// Losses that are described.
 const DESCRIBED: usize = 5;
@@ -56,6 +58,8 @@ pub(crate) struct Plan {
     pub(crate) threads: usize,
     /// Connect only, and say nothing until [`Agents::greet`].
     pub(crate) hold: bool,
+    /// Bytes that make a whole snapshot, where somebody waits for that.
+    pub(crate) needed: Option<u64>,
 }
 
 impl Plan {
@@ -71,8 +75,11 @@ impl Plan {
 /// What the threads have counted so far. Lists are by the agent's number in the plan.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Connections that are ready, TLS included.
-    established: AtomicUsize,
+    /// Agents that the server has answered; if they hold, those that are connected.
+    opened: AtomicUsize,
+    /// All are not connected yet: whoever is cut tries again. How often that happened.
+    connecting: AtomicBool,
+    pub(crate) retried: AtomicUsize,
     /// Bytes and reads of the honest agents.
     pub(crate) bytes: AtomicU64,
     pub(crate) reads: AtomicU64,
@@ -82,7 +89,7 @@ pub(crate) struct Shared {
     received: Box<[AtomicU64]>,
     open: Box<[AtomicBool]>,
     /// Bytes that make a whole snapshot; how many honest agents have as many, and when each had.
-    needed: AtomicU64,
+    needed: u64,
     whole: AtomicUsize,
     whole_at_us: Box<[AtomicU64]>,
     greeted_at: OnceLock<Instant>,
@@ -95,14 +102,16 @@ impl Shared {
     fn new(plan: &Plan) -> Self {
         let numbers = || plan.manners.iter().map(|_| AtomicU64::new(0)).collect();
         Self {
-            established: AtomicUsize::new(0),
+            opened: AtomicUsize::new(0),
+            connecting: AtomicBool::new(!plan.hold),
+            retried: AtomicUsize::new(0),
             bytes: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             honest_lost: AtomicUsize::new(0),
             hostile_cut: AtomicUsize::new(0),
             received: numbers(),
             open: plan.manners.iter().map(|_| AtomicBool::new(true)).collect(),
-            needed: AtomicU64::new(u64::MAX),
+            needed: plan.needed.unwrap_or(u64::MAX),
             whole: AtomicUsize::new(0),
             whole_at_us: numbers(),
             greeted_at: OnceLock::new(),
@@ -171,17 +180,18 @@ impl Agents {
             });
             agents.threads.push((waker, thread?));
         }
-        agents.established(all).await?;
+        agents.connected(all).await?;
         Ok(agents)
     }
 
-    async fn established(&self, all: usize) -> anyhow::Result<()> {
+    async fn connected(&self, all: usize) -> anyhow::Result<()> {
         let mut step = Step::begin(format!("connecting {all} agents"));
         let (mut last, mut since) = (0, Instant::now());
         loop {
-            let n = self.shared.established.load(Relaxed);
+            let n = self.shared.opened.load(Relaxed);
             self.check()?;
             if n + self.shared.hostile_cut.load(Relaxed) >= all {
+                self.shared.connecting.store(false, Relaxed);
                 step.done();
                 return Ok(());
             }
@@ -204,9 +214,8 @@ impl Agents {
         }
     }
 
-    /// Lets all introduce themselves now. An agent that has received `needed` bytes by then counts as having a snapshot.
-    pub(crate) fn greet(&self, needed: u64) {
-        self.shared.needed.store(needed, Relaxed);
+    /// Lets all introduce themselves now.
+    pub(crate) fn greet(&self) {
         let _ = self.shared.greeted_at.set(Instant::now());
         self.shared.hold.store(false, Relaxed);
         for (waker, _) in &self.threads {
@@ -214,7 +223,8 @@ impl Agents {
         }
     }
 
-    /// Waits until all honest agents have a snapshot. Returns when each had it, in seconds since the greeting, in order.
+    /// Waits until all honest agents have a snapshot. Returns when each had it, in seconds, in order: since the greeting, or
+    /// since the first connection was begun if they did not wait for one.
     pub(crate) async fn whole(&self, limit: Duration) -> anyhow::Result<Vec<f64>> {
         let all = self.plan.honest().count();
         let mut step = Step::begin(format!("sending snapshots to {all} agents"));
@@ -226,7 +236,12 @@ impl Agents {
             }
             self.check()?;
             if began.elapsed() > limit {
-                bail!("only {n} of {all} agents have a whole snapshot within {limit:?}");
+                let received = self.received();
+                bail!(
+                    "only {n} of {all} agents have a whole snapshot of {} bytes within {limit:?}; the others have {} and more",
+                    self.shared.needed,
+                    received.iter().min().copied().unwrap_or(0)
+                );
             }
             step.at(n, all);
             tokio::time::sleep(LOOK).await;
@@ -238,19 +253,20 @@ impl Agents {
         Ok(times)
     }
 
-    /// Waits until the honest agents receive nothing any more, or for long enough where changes never end.
+    /// Waits until the honest agents receive nothing but pings any more, or for long enough where changes never end.
     pub(crate) async fn settled(&self) -> anyhow::Result<()> {
         let mut step = Step::begin("waiting until the agents have everything");
-        let began = Instant::now();
-        let mut last = (u64::MAX, Instant::now());
-        while last.1.elapsed() < QUIET && began.elapsed() < SETTLE_LIMIT {
+        let (began, pings) = (Instant::now(), PING_BYTES * self.honest() as u64);
+        let mut before = None;
+        while began.elapsed() < SETTLE_LIMIT {
             self.check()?;
             let bytes = self.shared.bytes.load(Relaxed);
-            if bytes != last.0 {
-                last = (bytes, Instant::now());
+            if before.is_some_and(|before| bytes - before <= pings) {
+                break;
             }
+            before = Some(bytes);
             step.note(|| format!("{} MiB", bytes >> 20));
-            tokio::time::sleep(LOOK).await;
+            tokio::time::sleep(QUIET).await;
         }
         step.done();
         Ok(())

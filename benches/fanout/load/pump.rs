@@ -21,12 +21,14 @@ use super::{Plan, Shared, socket};
 const PONG_EVERY: Duration = Duration::from_secs(10);
 /// Pongs, slow reads and new connections are looked after this often.
 const TICK: Duration = Duration::from_millis(100);
-/// Connections that may be on their way to being established at once: what a listening socket's queue takes at ease.
+/// Agents that may be waiting for the server's first word at once. Servers bound how many introduce themselves, and for how long.
 const OPENING: usize = 256;
+/// The same with TLS: more would only queue for the processor.
+const OPENING_TLS: usize = 16;
+/// How often an agent that is cut while all connect tries again, as a real one would.
+const RETRIES: u32 = 5;
 /// The shared read buffer: a few socket buffers' worth.
 const BUFFER: usize = 256 * 1024;
-/// Most bytes of one agent in its turn, so that one with a lot does not keep the others waiting.
-const TURN: usize = 1024 * 1024;
 /// The token that wakes the thread. Connections have the tokens from 0.
 pub(super) const WAKE: Token = Token(usize::MAX);
 
@@ -37,13 +39,18 @@ pub(super) struct Pump {
     /// The agents of this thread, by their number in the plan.
     pub(super) ids: Range<usize>,
     connections: Vec<Option<Connection>>,
+    /// Agents that wait for the server's first word, those that were cut meanwhile, and how often that may still happen.
     opening: usize,
+    again: Vec<usize>,
+    retries: u32,
     buffer: Vec<u8>,
 }
 
 impl Pump {
     pub(super) fn new(poll: Poll, plan: Arc<Plan>, shared: Arc<Shared>, ids: Range<usize>) -> Self {
-        Self { poll, plan, shared, ids, connections: Vec::new(), opening: 0, buffer: vec![0; BUFFER] }
+        let retries = RETRIES * u32::try_from(ids.len()).unwrap_or(u32::MAX / RETRIES);
+        let buffer = vec![0; BUFFER];
+        Self { poll, plan, shared, ids, connections: Vec::new(), opening: 0, again: Vec::new(), retries, buffer }
     }
 
     /// Runs until it is told to stop.
@@ -82,12 +89,21 @@ impl Pump {
 
     /// Begins connections as long as not too many are under way.
     fn open(&mut self) -> anyhow::Result<()> {
-        while self.opening < OPENING && self.connections.len() < self.ids.len() {
-            let (i, manner) = (self.connections.len(), self.plan.manners[self.ids.start + self.connections.len()]);
-            let mut stream = socket::connect(self.plan.server, self.ids.start + i, manner != Manner::Honest)
-                .with_context(|| format!("connect agent {i} to {}", self.plan.server))?;
+        let most = if self.plan.tls.is_some() { OPENING_TLS } else { OPENING };
+        while self.opening < most {
+            let i = match self.again.pop() {
+                Some(i) => i,
+                None if self.connections.len() < self.ids.len() => {
+                    self.connections.push(None);
+                    self.connections.len() - 1
+                }
+                None => break,
+            };
+            let (id, manner) = (self.ids.start + i, self.plan.manners[self.ids.start + i]);
+            let mut stream = socket::connect(self.plan.server, id, manner != Manner::Honest)
+                .with_context(|| format!("connect agent {id} to {}", self.plan.server))?;
             self.poll.registry().register(&mut stream, Token(i), Interest::READABLE | Interest::WRITABLE)?;
-            self.connections.push(Some(Connection::new(stream, self.plan.tls.as_ref(), manner)?));
+            self.connections[i] = Some(Connection::new(stream, self.plan.tls.as_ref(), manner)?);
             self.opening += 1;
         }
         Ok(())
@@ -103,9 +119,9 @@ impl Pump {
                 Ok(bytes) => {
                     self.shared.received[self.ids.start + i].fetch_add(bytes as u64, Relaxed);
                     if connection.phase == Phase::Ready {
-                        self.opening -= 1;
-                        self.shared.established.fetch_add(1, Relaxed);
-                        if !self.shared.hold.load(Relaxed) {
+                        if self.shared.hold.load(Relaxed) {
+                            self.opened(i);
+                        } else {
                             self.greet(i);
                         }
                     }
@@ -117,7 +133,7 @@ impl Pump {
                 }
                 match connection.manner {
                     Manner::Honest => {
-                        let read = connection.read(&mut self.buffer, TURN, ended);
+                        let read = connection.read(&mut self.buffer, usize::MAX, ended);
                         self.count(i, read);
                     }
                     Manner::Slow(_) => {}
@@ -130,10 +146,24 @@ impl Pump {
 
     fn greet(&mut self, i: usize) {
         let Some(Some(connection)) = self.connections.get_mut(i) else { return };
-        if connection.phase == Phase::Ready
-            && let Err(error) = connection.greet(&self.plan.greeting)
+        if connection.phase != Phase::Ready {
+            return;
+        }
+        match connection.greet(&self.plan.greeting) {
+            Err(error) => self.lose(i, &error.to_string()),
+            // Nothing will be heard of whoever does not read.
+            Ok(()) if connection.manner != Manner::Honest => self.opened(i),
+            Ok(()) => {}
+        }
+    }
+
+    /// The agent does not wait for the server's first word any more.
+    fn opened(&mut self, i: usize) {
+        if let Some(Some(connection)) = self.connections.get_mut(i)
+            && !std::mem::replace(&mut connection.opened, true)
         {
-            self.lose(i, &error.to_string());
+            self.opening -= 1;
+            self.shared.opened.fetch_add(1, Relaxed);
         }
     }
 
@@ -172,13 +202,16 @@ impl Pump {
     }
 
     fn count(&mut self, i: usize, read: Read) {
+        if read.bytes > 0 {
+            self.opened(i);
+        }
         let (shared, id) = (&self.shared, self.ids.start + i);
         let bytes = read.bytes as u64;
         let before = shared.received[id].fetch_add(bytes, Relaxed);
         if self.plan.manners[id] == Manner::Honest {
             shared.bytes.fetch_add(bytes, Relaxed);
             shared.reads.fetch_add(read.reads as u64, Relaxed);
-            let needed = shared.needed.load(Relaxed);
+            let needed = shared.needed;
             if before < needed && before + bytes >= needed {
                 shared.whole_at_us[id].store(shared.since_greeting_us(), Relaxed);
                 shared.whole.fetch_add(1, Relaxed);
@@ -191,9 +224,20 @@ impl Pump {
 
     fn lose(&mut self, i: usize, why: &str) {
         let Some(connection) = self.connections[i].take() else { return };
-        if matches!(connection.phase, Phase::Connecting | Phase::Handshaking) {
+        let (shared, id) = (&self.shared, self.ids.start + i);
+        if !connection.opened {
             self.opening -= 1;
         }
-        self.shared.lost(self.ids.start + i, connection.manner, connection.phase, why);
+        if connection.manner == Manner::Honest && shared.connecting.load(Relaxed) && self.retries > 0 {
+            if connection.opened {
+                shared.opened.fetch_sub(1, Relaxed);
+            }
+            self.retries -= 1;
+            shared.received[id].store(0, Relaxed);
+            shared.retried.fetch_add(1, Relaxed);
+            self.again.push(i);
+        } else {
+            shared.lost(id, connection.manner, connection.phase, why);
+        }
     }
 }

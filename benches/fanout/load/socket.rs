@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use mio::net::TcpStream;
 use socket2::{Domain, Protocol, Socket, Type};
@@ -27,6 +28,8 @@ pub(crate) fn connect(server: SocketAddr, i: usize, small_buffer: bool) -> io::R
     {
         socket.bind(&SocketAddr::from((source(i), 0)).into())?;
     }
+    // Gone without a trace when it is closed: thousands of connections that linger would keep their ports from the next run.
+    socket.set_linger(Some(Duration::ZERO))?;
     match socket.connect(&server.into()) {
         Ok(()) => {}
         Err(error) if error.raw_os_error() == Some(IN_PROGRESS) => {}

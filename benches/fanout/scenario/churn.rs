@@ -23,7 +23,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let rate = args.churn_rate()?;
     let session = Session::start(args, store, None).await?;
     let mut probes = session.probes(args.probes).await?;
-    let agents = session.agents(args.counting(), true, false).await?;
+    let agents = session.mixed_agents(args.counting()).await?;
     if let Some(cluster) = store.cluster() {
         cluster.warm_up().await?;
     }
@@ -68,6 +68,10 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     for (name, q) in [("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("max_ms", 1.0)] {
         report.set(name, quantile(&latencies, q));
     }
+    if let Some(cluster) = store.cluster() {
+        report.set("writes", format!("{:?}", cluster.writes()).to_lowercase());
+        report.set("pods", format!("{:?}", args.pods).to_lowercase());
+    }
     report.set("write_p50_ms", quantile(&writes.took_ms, 0.5));
     report.set("write_p99_ms", quantile(&writes.took_ms, 0.99));
     report.set("changes_overwritten", overwritten);
@@ -76,6 +80,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     report.set("server_peak_mib", session.server.peak_mib());
     report.set("cpu_by_process", cpu.by_process(&cpu_before));
     report.set("agents_cpu_secs", cpu.of_thread(&cpu_before, load::THREAD));
+    report.set("connect_retries", agents.shared.retried.load(Relaxed));
     report.set("clients_live", live + probes.seen.len());
     let (slow, stuck) = session.hostile_agents();
     if slow + stuck > 0 {
@@ -84,10 +89,12 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         report.set("stuck", stuck);
         report.set("slow_and_stuck_cut", agents.shared.hostile_cut.load(Relaxed));
     }
-    if let Some(company) = company {
+    if let Some(company) = company.filter(|company| company.half_open > 0) {
         report.set("half_open", company.half_open);
         report.set("half_open_established", company.half_open_established);
         report.set("half_open_cut", company.half_open_cut);
+    }
+    if let Some(company) = company.filter(|company| company.storm > 0) {
         report.set("storm_rate", args.storm);
         report.set("storm_came", company.storm);
         report.set("storm_served", company.storm_served);

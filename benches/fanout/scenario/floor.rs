@@ -70,6 +70,7 @@ impl Shape {
             pong: b"pong".to_vec(),
             threads: 1,
             hold: false,
+            needed: None,
         })
         .await?;
         let done = tokio::task::spawn_blocking(move || lines.next()).await?;

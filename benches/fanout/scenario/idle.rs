@@ -9,11 +9,11 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let session = Session::start(args, store, None).await?;
     let _probes = session.probes(1).await?;
     // A first set of agents warms buffers and pools that are not per connection.
-    let warm = session.agents(args.clients / 10 + 1, false, false).await?;
+    let warm = session.agents(args.clients / 10 + 1).await?;
     warm.settled().await?;
     tokio::time::sleep(session.settle_time()).await;
     let before = session.server.rss_mib();
-    let agents = session.agents(args.clients, false, false).await?;
+    let agents = session.agents(args.clients).await?;
     agents.settled().await?;
     tokio::time::sleep(session.settle_time() * 2).await;
     let after = session.server.rss_mib();

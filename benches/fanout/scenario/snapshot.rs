@@ -1,9 +1,14 @@
 //! Snapshots to all agents at once: all are connected, then all introduce themselves in the same moment.
 //!
+//! Servers do not suffer many connections that say nothing, and accept no further ones meanwhile. So all are connected first only
+//! as long as they fit into the listening socket's queue, and not with TLS, whose handshake needs the server; otherwise each introduces
+//! itself as soon as it is connected, and the time for connecting counts (`at_once` is false).
+//!
 //! An agent that only counts has a whole snapshot when it has received as many bytes as one that was alone with the server needed;
 //! the probes among them decode theirs and must come to the same keys. With a rate, changes go on meanwhile, and a probe that was
 //! there before times them.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -11,18 +16,20 @@ use tokio::time::Instant;
 
 use crate::args::Args;
 use crate::changes;
-use crate::load::Agents;
+use crate::load::{Agents, Plan};
 use crate::proc::CpuTimes;
 use crate::report::{Report, quantile};
 use crate::session::{Probes, Session};
 use crate::store::Store;
 
 /// How long all may take.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(120);
 /// Bytes by which two whole snapshots may differ: the connection's number and the server's texts in its hello.
 const SLACK: u64 = 64;
 /// With TLS they may differ by how the stream was cut into records: by one in so many bytes.
 const TLS_SLACK: u64 = 100;
+/// Most agents that are connected before the first introduces itself: below the queue of a listening socket (4,096 on Linux).
+const MOST_HELD: usize = 4_000;
 /// How long changes go on before the agents introduce themselves.
 const CHURN_FIRST: Duration = Duration::from_secs(1);
 
@@ -43,7 +50,9 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         let seen = early.seen[0].borrow();
         (seen.keys, seen.in_sync_bytes)
     };
-    let alone = session.agents(1, false, false).await?;
+    // A server may keep a snapshot for a second; that of its start is not whole yet.
+    tokio::time::sleep(session.settle_time()).await;
+    let alone = session.agents(1).await?;
     alone.settled().await?;
     let mut whole = alone.received()[0];
     if !args.tls {
@@ -53,20 +62,19 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     drop(alone);
     let needed = whole.saturating_sub(if args.tls { whole / TLS_SLACK } else { SLACK }).max(1);
 
-    let agents = session.agents(args.counting(), false, true).await?;
-    let mut probes = session.held_probes(args.probes);
-    tokio::time::sleep(session.settle_time()).await;
+    let hold = !args.tls && args.counting() <= MOST_HELD;
+    let plan = || Plan { hold, needed: Some(needed), ..session.plan(args.counting()) };
     let rate = args.rate.unwrap_or(0);
     let changes = if store.is_ours() { (rate * args.seconds) as usize } else { 0 };
-    let sent = if changes == 0 {
-        send(&session, &agents, &mut probes, needed).await?
+    let (agents, probes, sent) = if changes == 0 {
+        send(&session, plan()).await?
     } else {
         changes::prepare(store, &early.written, changes);
         let written = early.written.clone();
         let (sent, writes) = tokio::join!(
             async {
                 tokio::time::sleep(CHURN_FIRST).await;
-                send(&session, &agents, &mut probes, needed).await
+                send(&session, plan()).await
             },
             changes::write(store, &written, rate),
         );
@@ -85,6 +93,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let received = agents.received();
     let mut report = session.report("snapshot");
     report.set("rate", rate);
+    report.set("at_once", hold);
     report.set("keys", keys);
     report.set("seconds", sent.times.last().copied().unwrap_or(0.0).max(sent.probes));
     for (name, q) in [("agents_p50_secs", 0.5), ("agents_p99_secs", 0.99), ("agents_max_secs", 1.0)] {
@@ -101,6 +110,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         report.set("received_max_bytes", received.iter().max().copied());
     }
     report.set("received_mib", received.iter().sum::<u64>() as f64 / f64::from(1 << 20));
+    report.set("connect_retries", agents.shared.retried.load(Relaxed));
     report.set("clients_live", agents.open() + probes.seen.len());
     if changes > 0 {
         let latencies = early.latencies();
@@ -112,21 +122,26 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-async fn send(session: &Session<'_>, agents: &Agents, probes: &mut Probes, needed: u64) -> anyhow::Result<Sent> {
-    let cpu_before = CpuTimes::now(session.server.pid);
-    let (server_before, began) = (session.server.cpu_secs(), Instant::now());
-    agents.greet(needed);
-    probes.introduce();
+async fn send(session: &Session<'_>, plan: Plan) -> anyhow::Result<(Agents, Probes, Sent)> {
+    let mut probes = session.held_probes(session.args.probes);
+    let hold = plan.hold;
+    let now = || (CpuTimes::now(session.server.pid), session.server.cpu_secs(), Instant::now());
+    let mut before = now();
+    if !hold {
+        probes.introduce();
+    }
+    let agents = Agents::connect(plan).await?;
+    if hold {
+        before = now();
+        agents.greet();
+        probes.introduce();
+    }
+    let (cpu_before, server_before, began) = before;
     let (times, in_sync) = tokio::join!(agents.whole(LIMIT), probes.in_sync(LIMIT));
-    let cpu = CpuTimes::now(session.server.pid);
+    let cpu = CpuTimes::now(session.server.pid).by_process(&cpu_before);
     in_sync?;
     let server_cpu = session.server.cpu_secs().zip(server_before).map(|(after, before)| after - before);
-    let at = |seen: &tokio::sync::watch::Receiver<crate::probe::Seen>| seen.borrow().in_sync_at;
-    let last = probes.seen.iter().filter_map(at).max().unwrap_or(began);
-    Ok(Sent {
-        times: times?,
-        probes: last.duration_since(began).as_secs_f64(),
-        server_cpu,
-        cpu: cpu.by_process(&cpu_before),
-    })
+    let last = probes.seen.iter().filter_map(|seen| seen.borrow().in_sync_at).max().unwrap_or(began);
+    let sent = Sent { times: times?, probes: last.duration_since(began).as_secs_f64(), server_cpu, cpu };
+    Ok((agents, probes, sent))
 }

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use etcd_client::{Compare, CompareOp, Txn, TxnOp};
 use futures_util::future::BoxFuture;
 
-use super::super::init::{Stored, Writable, Written};
+use super::super::init::{Stored, Writable, Write, Written};
 use super::super::{Error, Kind};
 use super::EtcdStore;
 use super::failure::Failure;
 use super::object::revision_text;
-use crate::model::{Revision, no_revision};
+use crate::model::no_revision;
 
 impl EtcdStore {
     fn key_of(kind: &Kind, name: &str) -> Result<String, Error> {
@@ -41,13 +41,8 @@ impl Writable for EtcdStore {
         })
     }
 
-    fn write<'a>(
-        &'a self,
-        kind: &'a Kind,
-        name: &'a str,
-        body: Vec<u8>,
-        before: Option<&'a Revision>,
-    ) -> BoxFuture<'a, Result<Written, Error>> {
+    fn write<'a>(&'a self, write: Write<'a>) -> BoxFuture<'a, Result<Written, Error>> {
+        let Write { kind, name, body, before } = write;
         Box::pin(async move {
             let key = Self::key_of(kind, name)?;
             let expected = before.map_or(Ok(0), |revision| revision.parse::<i64>()).map_err(|_| Error::Relist {

@@ -45,13 +45,8 @@ impl Writable for Memory {
         })
     }
 
-    fn write<'a>(
-        &'a self,
-        kind: &'a Kind,
-        name: &'a str,
-        body: Vec<u8>,
-        before: Option<&'a Revision>,
-    ) -> BoxFuture<'a, Result<Written, Error>> {
+    fn write<'a>(&'a self, write: Write<'a>) -> BoxFuture<'a, Result<Written, Error>> {
+        let Write { kind, name, body, before } = write;
         Box::pin(async move {
             let mut objects = self.objects.lock().unwrap();
             let key = format!("{}/{name}", kind.plural);

@@ -4,7 +4,7 @@ use futures_util::future::BoxFuture;
 use http::Method;
 use serde_json::{Map, Value, json};
 
-use super::super::init::{Stored, Writable, Written};
+use super::super::init::{Stored, Writable, Write, Written};
 use super::super::{Error, Kind};
 use super::failure::{Failure, Resource};
 use super::{KubernetesStore, Shared, groups};
@@ -26,13 +26,8 @@ impl Writable for KubernetesStore {
         })
     }
 
-    fn write<'a>(
-        &'a self,
-        kind: &'a Kind,
-        name: &'a str,
-        body: Vec<u8>,
-        before: Option<&'a Revision>,
-    ) -> BoxFuture<'a, Result<Written, Error>> {
+    fn write<'a>(&'a self, write: Write<'a>) -> BoxFuture<'a, Result<Written, Error>> {
+        let Write { kind, name, body, before } = write;
         Box::pin(async move {
             let resource = locate(&self.shared, "write", kind).await?;
             let body = for_server(&body, &resource, before);

@@ -144,6 +144,7 @@ pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
         limits: Limits { bytes: 1 << 20, updates: 1000 },
         snapshot_max_age: PATIENCE,
         pace_max: Duration::ZERO,
+        pace_per_client: Duration::ZERO,
     };
     let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
     let feeds = Feeds::new(config, sources, TaskTracker::new(), CancellationToken::new());

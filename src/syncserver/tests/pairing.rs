@@ -52,6 +52,8 @@ async fn play(acts: Vec<Act>, seed: u64) {
         max_lag_bytes: 3000,
         max_lag_updates: 40,
         snapshot_max_age: Duration::from_millis(50),
+        // From no pace worth the name to rounds that are far apart.
+        pace_per_client: Duration::from_millis(seed % 4 * 7),
         seed,
         ..config()
     };

@@ -15,7 +15,7 @@ use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::model::{SyncStatus, SyncerEvent};
 use crate::snapcache::SnapCache;
 use crate::syncer::SyncerType;
-use crate::syncserver::{Bound, Config, Listener, Metrics, Server, TcpInlet};
+use crate::syncserver::{Bound, ClientState, Config, Listener, Metrics, Server, TcpInlet};
 
 async fn bind(config: Config) -> io::Result<(Bound<TcpInlet>, SnapCache)> {
     let felix_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
@@ -144,11 +144,15 @@ async fn measure_idle_connections() {
             held.push(stream);
         }
     };
+    let rest = |n: usize| {
+        let handle = handle.clone();
+        move || handle.clients().iter().filter(|client| client.state == ClientState::Following).count() == n
+    };
     connect(100);
-    tokio::time::sleep(Duration::from_secs(1)).await;
+    eventually("the first ones rest", rest(100)).await;
     let before = resident();
     connect(CONNECTIONS);
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    eventually("all rest", rest(100 + CONNECTIONS)).await;
     let after = resident();
     let states = handle.clients().iter().map(|client| client.state.as_str()).collect::<std::collections::BTreeSet<_>>();
     let each = (after - before) * 1024 / CONNECTIONS;

@@ -51,7 +51,7 @@ impl World {
         Ok(Self { source, daemon, peak: 0, _folder: folder })
     }
 
-    /// Goes on changing etcd until something holds, and looks after each change that the history is within its bound.
+    /// Goes on changing etcd until something holds, and looks after every few that the history is within its bound.
     async fn churn_until(&mut self, what: &str, mut holds: impl FnMut(&Daemon) -> bool) -> anyhow::Result<()> {
         let (daemon, peak) = (&self.daemon, &mut self.peak);
         let churning = self.source.churn_until(|| {
@@ -65,16 +65,6 @@ impl World {
             .with_context(|| format!("{what}: not within {PATIENCE:?}"))
             .and_then(|outcome| outcome)
             .with_context(|| daemon.log())
-    }
-
-    /// Goes on changing etcd for a while.
-    async fn churn(&mut self, changes: usize) -> anyhow::Result<()> {
-        let mut left = changes / source::CHANGES;
-        self.churn_until("changes", |_| {
-            left = left.saturating_sub(1);
-            left == 0
-        })
-        .await
     }
 
     /// Fails unless these readers, and one that comes just now, end with what etcd holds.

@@ -1,10 +1,12 @@
 //! One client in twenty does not read at all, and one in twenty reads at 64 KB/s, while everything changes.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use bulrush::status::Snapshot;
 
 use super::readers::Reader;
 use super::throttle::{Pace, Throttle};
 use super::{MAX_LAG_BYTES, PER_CONNECTION, WIRES, World};
+use crate::daemon::{Daemon, http_get};
 
 const HONEST: usize = 90;
 const SLOW: usize = 5;
@@ -13,11 +15,16 @@ const STUCK: usize = 5;
 const SLOW_RATE: f64 = 64_000.0;
 /// More than the server's hello, far less than a snapshot.
 const HELLO_BYTES: usize = 4 << 10;
-/// Changes among honest readers only, to see what memory they take: as many as fill the history.
-const CHANGES_BEFORE: usize = 300;
 /// Memory that slow and stuck readers may cost beside their bounds: versions of the map that they pin, and what the allocator
 /// makes of it. Were each kept what it lacks, it would be five times as much.
 const MARGIN: u64 = 4 << 20;
+
+/// How many of those that do not read the status lists, where it lists as many clients as are not honest.
+fn listed(daemon: &Daemon) -> usize {
+    let page = http_get(daemon.health, &format!("/status?clients={}", SLOW + STUCK)).unwrap_or_default().1;
+    let status: Snapshot = serde_json::from_str(&page).unwrap_or_default();
+    status.clients.iter().filter(|client| client.agent.starts_with("stuck-")).count()
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_notices() -> anyhow::Result<()> {
@@ -27,17 +34,26 @@ async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_no
         (0..count).map(|n| Reader::start_with(server, name, n, Throttle(pace))).collect()
     };
     let honest: Vec<Reader> = (0..HONEST).map(|n| Reader::start(server, "honest", n)).collect::<Result<_, _>>()?;
-    world.churn(CHANGES_BEFORE).await?;
+    // What memory honest readers take: when the history is full.
+    world
+        .churn_until("the history is full", |daemon| {
+            daemon.metric("bulrush_feed_bytes{syncer=\"felix\"}").is_ok_and(|held| held >= MAX_LAG_BYTES as f64)
+        })
+        .await?;
     let before = world.peak;
 
     let slow = start("slow", SLOW, Pace::Slow(SLOW_RATE))?;
     let _stuck = start("stuck", STUCK, Pace::StuckAfter(HELLO_BYTES))?;
-    world
-        .churn_until("the stuck are cut and the slow have fallen off the history", |daemon| {
-            let catch_ups = daemon.metric("bulrush_catch_ups_total{syncer=\"felix\"}").unwrap_or_default();
-            World::closed(daemon, "write-timeout") >= STUCK as f64 && catch_ups >= SLOW as f64
+    let (mut shown, mut cut, mut catch_ups) = (0, 0.0, 0.0);
+    let done = world
+        .churn_until("the stuck are listed and cut, and the slow have fallen off the history", |daemon| {
+            shown = listed(daemon).max(shown);
+            cut = World::closed(daemon, "write-timeout");
+            catch_ups = daemon.metric("bulrush_catch_ups_total{syncer=\"felix\"}").unwrap_or_default();
+            shown == STUCK && cut >= STUCK as f64 && catch_ups >= SLOW as f64
         })
-        .await?;
+        .await;
+    done.with_context(|| format!("{shown} stuck were listed, {cut} cut; {catch_ups} catch-ups"))?;
     world.all_end_right(&honest).await?;
     world.all_end_right(&slow).await?;
 

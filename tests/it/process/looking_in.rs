@@ -129,6 +129,10 @@ fn the_status_lists_the_client_with_its_lag() -> anyhow::Result<()> {
     }
     let json = finish(bulrush().args(["status", "-o", "json", "--address", &health]))?.expect_code(0)?.out;
     ensure!(serde_json::from_str::<Value>(&json)?["clients"].as_array().is_some_and(|clients| clients.len() == 1));
+    let counted = finish(bulrush().args(["status", "--clients", "0", "--address", &health]))?.expect_code(0)?.out;
+    ensure!(counted.contains("1 client: 1 following") && !counted.contains("bulrush-cli"), "{counted}");
+    let wrong = finish(bulrush().args(["status", "--clients", "few", "--address", &health]))?.expect_code(64)?.err;
+    ensure!(wrong.contains("a whole number or all"), "{wrong}");
 
     let nobody = format!("127.0.0.1:{}", crate::daemon::free_port());
     let end = finish(bulrush().args(["status", "--address", &nobody]))?.expect_code(1)?;

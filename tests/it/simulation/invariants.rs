@@ -8,9 +8,10 @@ use bulrush::snapcache::Map;
 
 use super::ledger::{Agent, Book, State};
 use super::script;
+use super::server::PACE_MAX;
 
-/// How far a feed may lag behind its cache: the server's pace of at most 30 ms, and two ticks of the simulation.
-const FEED_LAG: Duration = Duration::from_millis(50);
+/// How far a feed may lag behind its cache: the server's pace, and two ticks of the simulation.
+const FEED_LAG: Duration = PACE_MAX.saturating_add(Duration::from_millis(20));
 
 /// Differences that a failure names: the log has the rest.
 const MAX_DIFFERENCES: usize = 5;

@@ -24,13 +24,16 @@ use super::lines::Inlet;
 /// The syncers that run: two that share a kind.
 const SYNCERS: [SyncerType; 2] = [SyncerType::Felix, SyncerType::Bgp];
 
+/// Changes are held back by at most this.
+pub(super) const PACE_MAX: Duration = Duration::from_millis(30);
+
 /// Small, so that a run sees many crumbs.
 const MAX_BATCH_SIZE: usize = 10;
 
 /// How long the stages of a server that was drained may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// Settings that make rare things common: short time-outs, little history, small messages.
+/// Settings that make rare things common: short time-outs, little history, small messages, rounds far apart, short patience.
 fn config(seed: u64, generation: u64) -> Config {
     Config {
         max_message_size: 7,
@@ -43,6 +46,10 @@ fn config(seed: u64, generation: u64) -> Config {
         snapshot_max_age: Duration::from_secs(2),
         max_lag_bytes: if seed.is_multiple_of(2) { 2 << 10 } else { 64 << 10 },
         max_lag_updates: if seed.is_multiple_of(3) { 15 } else { 1000 },
+        max_fall_behind: if seed.is_multiple_of(5) { Duration::from_millis(800) } else { Duration::from_secs(300) },
+        new_client_grace: Duration::from_millis(500),
+        pace_max: PACE_MAX,
+        pace_per_client: Duration::from_millis(seed % 4 * 4),
         seed: seed * 1000 + generation,
         ..Config::default()
     }
