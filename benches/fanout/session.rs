@@ -104,7 +104,9 @@ impl<'a> Session<'a> {
         report.set("scenario", scenario);
         report.set("server", args.label());
         report.set("datastore", self.store.name());
-        report.set("endpoints", self.store.endpoints());
+        if self.store.is_ours() {
+            report.set("endpoints", self.store.endpoints());
+        }
         report.set("clients", args.clients);
         report.set("wire", format!("{:?}", args.wire).to_lowercase());
         report.set("tls", args.tls);

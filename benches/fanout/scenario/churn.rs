@@ -21,6 +21,7 @@ const LAST_ROUND: Duration = Duration::from_millis(300);
 
 pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let rate = args.churn_rate()?;
+    ensure!(store.is_ours(), "changes need the server's datastore: give --etcd, or another --scenario");
     let session = Session::start(args, store, None).await?;
     let mut probes = session.probes(args.probes).await?;
     let agents = session.mixed_agents(args.counting()).await?;
