@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Agents that may be waiting for the server's first word at once. Servers bound how many introduce themselves, and for how long.
 const OPENING: usize = 256;
 /// The same with TLS: more would only queue for the processor.
-const OPENING_TLS: usize = 16;
+const OPENING_TLS: usize = 64;
 /// How often an agent that is cut while all connect tries again, as a real one would.
 const RETRIES: u32 = 5;
 /// The shared read buffer: a few socket buffers' worth.
@@ -136,9 +136,8 @@ impl Pump {
                         let read = connection.read(&mut self.buffer, usize::MAX, ended);
                         self.count(i, read);
                     }
-                    Manner::Slow(_) => {}
                     Manner::Stuck if ended => self.lose(i, "it was cut"),
-                    Manner::Stuck => {}
+                    Manner::Slow(_) | Manner::Stuck => {}
                 }
             }
         }

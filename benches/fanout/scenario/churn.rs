@@ -23,8 +23,11 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let rate = args.churn_rate()?;
     ensure!(store.is_ours(), "changes need the server's datastore: give --etcd, or another --scenario");
     let session = Session::start(args, store, None).await?;
-    let mut probes = session.probes(args.probes).await?;
+    // Half of the probes come before the agents and half after them: a server that takes its clients in turn may serve the first
+    // of them first, every time.
+    let mut probes = session.probes(args.probes.div_ceil(2)).await?;
     let agents = session.mixed_agents(args.counting()).await?;
+    probes.add(args.probes / 2).await?;
     if let Some(cluster) = store.cluster() {
         cluster.warm_up().await?;
     }
