@@ -34,12 +34,11 @@ impl<'a> Session<'a> {
     /// Starts the server, or takes the one that runs, and waits until it listens.
     pub(crate) async fn start(args: &'a Args, store: &'a Store, relay: Option<&Relay>) -> anyhow::Result<Self> {
         for _ in 0..START_ATTEMPTS {
-            let mut server = match &args.server {
-                Some(address) => Server::running(address, args.server_pid, args.own_tls()?)?,
-                None => {
-                    let (program, log) = (args.program.as_deref(), args.server_log.as_deref());
-                    Server::start(program, &store.environment(relay), args.tls, log)?
-                }
+            let mut server = if let Some(address) = &args.server {
+                Server::running(address, args.server_pid, args.own_tls()?)?
+            } else {
+                let (program, log) = (args.program.as_deref(), args.server_log.as_deref());
+                Server::start(program, &store.environment(relay), args.tls, log)?
             };
             if server.listens().await? {
                 return Ok(Self { args, store, server });
@@ -59,7 +58,15 @@ impl<'a> Session<'a> {
     /// Connects `n` probes that say nothing yet.
     pub(crate) fn held_probes(&self, n: usize) -> Probes {
         let target = Target { address: self.server.address, tls: self.server.tls.clone(), wire: self.args.wire };
-        Probes::connect(&target, n)
+        let mut probes = Probes {
+            written: Written::default(),
+            seen: Vec::new(),
+            target,
+            start: watch::Sender::new(false),
+            tasks: JoinSet::new(),
+        };
+        probes.connect(n);
+        probes
     }
 
     /// Connects `n` agents that count and behave.
@@ -104,7 +111,9 @@ impl<'a> Session<'a> {
         report.set("scenario", scenario);
         report.set("server", args.label());
         report.set("datastore", self.store.name());
-        report.set("endpoints", self.store.endpoints());
+        if self.store.is_ours() {
+            report.set("endpoints", self.store.endpoints());
+        }
         report.set("clients", args.clients);
         report.set("wire", format!("{:?}", args.wire).to_lowercase());
         report.set("tls", args.tls);
@@ -121,24 +130,25 @@ impl<'a> Session<'a> {
 pub(crate) struct Probes {
     pub(crate) written: Written,
     pub(crate) seen: Vec<watch::Receiver<Seen>>,
+    target: Target,
     start: watch::Sender<bool>,
     tasks: JoinSet<anyhow::Result<()>>,
 }
 
 impl Probes {
-    fn connect(target: &Target, n: usize) -> Self {
-        let written = Written::default();
-        let (start, started) = watch::channel(false);
-        let mut tasks = JoinSet::new();
-        let seen = (0..n)
-            .map(|i| {
-                let (sender, receiver) = watch::channel(Seen::default());
-                let name = format!("probe-{i}");
-                tasks.spawn(probe::follow(target.clone(), name, written.clone(), sender, started.clone()));
-                receiver
-            })
-            .collect();
-        Self { written, seen, start, tasks }
+    fn connect(&mut self, n: usize) {
+        for i in self.seen.len()..self.seen.len() + n {
+            let (sender, receiver) = watch::channel(Seen::default());
+            let (target, start) = (self.target.clone(), self.start.subscribe());
+            self.tasks.spawn(probe::follow(target, format!("probe-{i}"), self.written.clone(), sender, start));
+            self.seen.push(receiver);
+        }
+    }
+
+    /// Connects `n` further ones and waits until all are in sync.
+    pub(crate) async fn add(&mut self, n: usize) -> anyhow::Result<()> {
+        self.connect(n);
+        self.in_sync(START_LIMIT).await
     }
 
     /// Lets them introduce themselves.

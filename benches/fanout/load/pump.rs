@@ -24,7 +24,7 @@ const TICK: Duration = Duration::from_millis(100);
 /// Agents that may be waiting for the server's first word at once. Servers bound how many introduce themselves, and for how long.
 const OPENING: usize = 256;
 /// The same with TLS: more would only queue for the processor.
-const OPENING_TLS: usize = 16;
+const OPENING_TLS: usize = 64;
 /// How often an agent that is cut while all connect tries again, as a real one would.
 const RETRIES: u32 = 5;
 /// The shared read buffer: a few socket buffers' worth.
@@ -112,35 +112,34 @@ impl Pump {
     fn on_event(&mut self, event: &Event) {
         let i = event.token().0;
         let Some(Some(connection)) = self.connections.get_mut(i) else { return };
-        let ended = event.is_read_closed() || event.is_error();
-        match connection.phase {
-            Phase::Connecting | Phase::Handshaking => match connection.establish() {
-                Err(error) => self.lose(i, &error.to_string()),
-                Ok(bytes) => {
-                    self.shared.received[self.ids.start + i].fetch_add(bytes as u64, Relaxed);
-                    if connection.phase == Phase::Ready {
-                        if self.shared.hold.load(Relaxed) {
-                            self.opened(i);
-                        } else {
-                            self.greet(i);
-                        }
-                    }
-                }
-            },
-            Phase::Ready | Phase::Greeted => {
-                if event.is_writable() && connection.flush().is_err() {
-                    return self.lose(i, "it does not take what is sent");
-                }
-                match connection.manner {
-                    Manner::Honest => {
-                        let read = connection.read(&mut self.buffer, usize::MAX, ended);
-                        self.count(i, read);
-                    }
-                    Manner::Slow(_) => {}
-                    Manner::Stuck if ended => self.lose(i, "it was cut"),
-                    Manner::Stuck => {}
+        if matches!(connection.phase, Phase::Connecting | Phase::Handshaking) {
+            match connection.establish() {
+                Err(error) => return self.lose(i, &error.to_string()),
+                Ok(bytes) => drop(self.shared.received[self.ids.start + i].fetch_add(bytes as u64, Relaxed)),
+            }
+            if connection.phase == Phase::Ready {
+                if self.shared.hold.load(Relaxed) {
+                    self.opened(i);
+                } else {
+                    self.greet(i);
                 }
             }
+        }
+        let ended = event.is_read_closed() || event.is_error();
+        let Some(Some(connection)) = self.connections.get_mut(i) else { return };
+        if !matches!(connection.phase, Phase::Ready | Phase::Greeted) {
+            return;
+        }
+        if event.is_writable() && connection.flush().is_err() {
+            return self.lose(i, "it does not take what is sent");
+        }
+        match connection.manner {
+            Manner::Honest if event.is_readable() || ended => {
+                let read = connection.read(&mut self.buffer, usize::MAX, ended);
+                self.count(i, read);
+            }
+            Manner::Stuck if ended => self.lose(i, "it was cut"),
+            Manner::Honest | Manner::Slow(_) | Manner::Stuck => {}
         }
     }
 

@@ -21,9 +21,13 @@ const LAST_ROUND: Duration = Duration::from_millis(300);
 
 pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let rate = args.churn_rate()?;
+    ensure!(store.is_ours(), "changes need the server's datastore: give --etcd, or another --scenario");
     let session = Session::start(args, store, None).await?;
-    let mut probes = session.probes(args.probes).await?;
+    // Half of the probes come before the agents and half after them: a server that takes its clients in turn may serve the first
+    // of them first, every time.
+    let mut probes = session.probes(args.probes.div_ceil(2)).await?;
     let agents = session.mixed_agents(args.counting()).await?;
+    probes.add(args.probes / 2).await?;
     if let Some(cluster) = store.cluster() {
         cluster.warm_up().await?;
     }
@@ -103,12 +107,20 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     report.set("bytes_per_client", bytes_each);
     report.set("messages_per_client", messages_each);
     report.set("reads_per_client", each(agents.shared.reads.load(Relaxed) - reads_before));
+    let of_server = |n: f64| server_cpu.map(|cpu| micros(cpu, n.max(1.0), args.clients));
+    report.set("server_us_per_client_change", of_server(changes as f64));
+    report.set("server_us_per_client_message", of_server(messages_each));
     drop((agents, probes, session));
     if !args.no_floor && honest > 0 {
         let measured = Measured { args, rate, changes, bytes_each, messages_each, server_cpu };
         report.merge(beside_the_floor(&measured).await?);
     }
     Ok(report)
+}
+
+/// Microseconds of CPU for each of `n` things to each of `clients`.
+fn micros(cpu: f64, n: f64, clients: usize) -> f64 {
+    cpu * 1e6 / (n * clients as f64)
 }
 
 /// What the floor is to be compared with.
@@ -125,7 +137,6 @@ struct Measured<'a> {
 /// messages as the server needed.
 async fn beside_the_floor(measured: &Measured<'_>) -> anyhow::Result<Report> {
     let (args, clients, mut report) = (measured.args, measured.args.counting(), Report::default());
-    let micros = |cpu: f64, n: f64, clients: usize| cpu * 1e6 / (n * clients as f64);
     let changes = measured.changes as f64;
     let floor = floor::Shape::of(clients, measured.bytes_each, changes, f64::from(measured.rate)).run().await?;
     let per_change = micros(floor, changes, clients);
@@ -136,12 +147,8 @@ async fn beside_the_floor(measured: &Measured<'_>) -> anyhow::Result<Report> {
     let per_message = micros(floor, messages, clients);
     report.set("floor_us_per_client_message", per_message);
     if let Some(cpu) = measured.server_cpu {
-        let ours = micros(cpu, changes, args.clients);
-        report.set("server_us_per_client_change", ours);
-        report.set("ratio_to_floor", ours / per_change);
-        let ours = micros(cpu, messages, args.clients);
-        report.set("server_us_per_client_message", ours);
-        report.set("ratio_to_floor_per_message", ours / per_message);
+        report.set("ratio_to_floor", micros(cpu, changes, args.clients) / per_change);
+        report.set("ratio_to_floor_per_message", micros(cpu, messages, args.clients) / per_message);
     }
     Ok(report)
 }

@@ -16,7 +16,8 @@ pub(crate) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     for i in 1..=args.repeat {
         let what = format!("{:?}", args.scenario()).to_lowercase();
         let tls = if args.tls { ", TLS" } else { "" };
-        eprintln!("{what}{tls}, {} agents, run {i} of {}", args.clients, args.repeat);
+        let clients = if args.scenario() == Scenario::Start { 1 } else { args.clients };
+        eprintln!("{what}{tls}, agents: {clients}, run {i} of {}", args.repeat);
         runs.push(once(args, store).await?);
     }
     Ok(combined(runs))

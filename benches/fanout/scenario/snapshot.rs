@@ -63,22 +63,23 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let needed = whole.saturating_sub(if args.tls { whole / TLS_SLACK } else { SLACK }).max(1);
 
     let hold = !args.tls && args.counting() <= MOST_HELD;
-    let plan = || Plan { hold, needed: Some(needed), ..session.plan(args.counting()) };
+    let plan = Plan { hold, needed: Some(needed), ..session.plan(args.counting()) };
     let rate = args.rate.unwrap_or(0);
     let changes = if store.is_ours() { (rate * args.seconds) as usize } else { 0 };
+    let mut writes_ms = Vec::new();
     let (agents, probes, sent) = if changes == 0 {
-        send(&session, plan()).await?
+        send(&session, plan).await?
     } else {
         changes::prepare(store, &early.written, changes);
         let written = early.written.clone();
         let (sent, writes) = tokio::join!(
             async {
                 tokio::time::sleep(CHURN_FIRST).await;
-                send(&session, plan()).await
+                send(&session, plan).await
             },
             changes::write(store, &written, rate),
         );
-        writes?;
+        writes_ms = writes?.took_ms;
         sent?
     };
     let early_overwritten = if changes > 0 { early.arrived(store, changes).await? } else { 0 };
@@ -117,6 +118,8 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         report.set("p50_ms", quantile(&latencies, 0.5));
         report.set("p99_ms", quantile(&latencies, 0.99));
         report.set("max_ms", quantile(&latencies, 1.0));
+        report.set("write_p50_ms", quantile(&writes_ms, 0.5));
+        report.set("write_p99_ms", quantile(&writes_ms, 0.99));
         report.set("changes_overwritten", early_overwritten);
     }
     Ok(report)
