@@ -448,7 +448,12 @@ impl Feeds {
         }
         let trail = source.reader.follow();
         let ring = Ring::new(trail.position(), self.config.limits);
-        let state = State { ring, pace: Pace::new(self.config.pace_max, self.config.pace_per_client), snapshot: None, previous: Weak::new() };
+        let state = State {
+            ring,
+            pace: Pace::new(self.config.pace_max, self.config.pace_per_client),
+            snapshot: None,
+            previous: Weak::new(),
+        };
         let (head, _) = watch::channel(0);
         let feed = Arc::new(Feed {
             format: key.wire.format(),
