@@ -87,16 +87,22 @@ impl Summary {
 
     /// The same for callers that have just looked at the clock, which costs more than everything else here.
     pub fn observe_at(&self, now: Instant, value: f64) {
-        if value.is_nan() {
+        self.observe_many(now, value, 1);
+    }
+
+    /// Counts so many observations of the same value.
+    pub fn observe_many(&self, now: Instant, value: f64, count: u32) {
+        if value.is_nan() || count == 0 {
             return;
         }
         let value = value.max(0.0);
+        let total = value * f64::from(count);
         let shared = &*self.shared;
-        shared.slice_of(now).buckets[bucket_of(value)].fetch_add(1, Relaxed);
-        shared.count.fetch_add(1, Relaxed);
+        shared.slice_of(now).buckets[bucket_of(value)].fetch_add(count, Relaxed);
+        shared.count.fetch_add(u64::from(count), Relaxed);
         let mut sum = shared.sum.load(Relaxed);
         while let Err(newer) =
-            shared.sum.compare_exchange_weak(sum, (f64::from_bits(sum) + value).to_bits(), Relaxed, Relaxed)
+            shared.sum.compare_exchange_weak(sum, (f64::from_bits(sum) + total).to_bits(), Relaxed, Relaxed)
         {
             sum = newer;
         }

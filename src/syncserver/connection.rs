@@ -27,7 +27,7 @@ use super::line::{Done, Line, Streaming, Wait};
 use super::link::{Link, close};
 use super::liveness::{Liveness, Timeouts};
 use super::peers::Peers;
-use super::pump::Seat;
+use super::pump::{Passenger, Seat};
 use super::reason::CloseReason;
 use super::sender::{Patience, Sender};
 use super::status::ClientState;
@@ -77,9 +77,11 @@ pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: 
     };
     drop(slot);
     let feed = line.with(|streaming| Arc::clone(streaming.sender.feed()));
+    let passenger: Arc<dyn Passenger> = line.clone();
+    client.set_line(Arc::downgrade(&passenger));
     let reason = {
         let _streaming = Counted::new(&feed.metrics().connections_streaming);
-        let _seat = Seat::take(feed.clone(), client.id, line.clone());
+        let _seat = Seat::take(feed.clone(), client.id, passenger);
         stream_to(&line, inbound).await
     };
     client.set_state(ClientState::Closing);

@@ -26,9 +26,8 @@ use tokio::time::Instant;
 use super::inbound::{ClientEvent, Inbound};
 use super::link::Link;
 use super::liveness::Liveness;
-use super::pump::{Ahead, Pass, Passenger};
+use super::pump::{Ahead, Pass, Passenger, Position};
 use super::reason::CloseReason;
-use super::ring::Mark;
 use super::sender::Sender;
 use super::status::ClientState;
 use super::tracker::{Call, Client};
@@ -67,7 +66,7 @@ pub(super) struct Streaming<S> {
     snapshot_done: bool,
     snapshot_at: Instant,
     filled_at: Instant,
-    noted: Option<(u64, ClientState)>,
+    bytes_sent: u64,
     /// Why the pump could not write.
     failed: Option<CloseReason>,
 }
@@ -92,7 +91,7 @@ impl<S: Stream> Streaming<S> {
             snapshot_done: false,
             snapshot_at: now,
             filled_at: now,
-            noted: None,
+            bytes_sent: 0,
             failed: None,
         }
     }
@@ -150,25 +149,19 @@ impl<S: Stream> Streaming<S> {
             self.liveness.on_pinged(now);
         }
         self.sender.fill(now, self.link.out())?;
-        self.note_position();
+        self.note_state();
         Ok(())
     }
 
-    /// Shows others where the client stands, if that is not what was noted last.
-    fn note_position(&mut self) {
-        let state = if self.sender.in_snapshot() || !self.snapshot_done {
+    /// Shows others how far the client has come.
+    fn note_state(&self) {
+        self.client.set_state(if self.sender.in_snapshot() || !self.snapshot_done {
             ClientState::Snapshot
         } else if self.sender.in_catch_up() {
             ClientState::CatchUp
         } else {
             ClientState::Following
-        };
-        let position = Some((self.sender.mark().sequence, state));
-        if self.noted != position {
-            self.noted = position;
-            self.client.set_mark(self.sender.mark());
-            self.client.set_state(state);
-        }
+        });
     }
 
     /// Reads, writes, and looks for a call, whichever is possible first.
@@ -198,7 +191,7 @@ impl<S: Stream> Streaming<S> {
     /// Bytes left for the client.
     pub(super) fn on_wrote(&mut self, bytes: u64, now: Instant) {
         let all = self.link.is_drained();
-        self.client.add_bytes_sent(bytes);
+        self.bytes_sent += bytes;
         self.liveness.on_progress(all, now);
         self.metrics().bytes_sent.inc_by(bytes);
         if all {
@@ -261,7 +254,6 @@ impl<S: Stream> Streaming<S> {
             self.sender.look_again();
             return true;
         };
-        let began = pass.now;
         let stretch = match pass.after(mark) {
             Ahead::Nothing => return false,
             Ahead::Forgotten => {
@@ -272,29 +264,25 @@ impl<S: Stream> Streaming<S> {
         };
         self.link.out().extend(stretch.pieces.iter().cloned());
         self.sender.on_served(&stretch.end);
-        self.client.set_mark(&stretch.end);
-        self.noted = Some((stretch.end.sequence, ClientState::Following));
-        let lag = stretch.lag.as_secs_f64();
         // Should the socket be full, the task polls again and is the one that is woken.
         let polled = self.link.poll_write(&mut Context::from_waker(Waker::noop()));
-        let now = pass.on_written();
-        let metrics = self.sender.feed().metrics();
-        metrics.client_latency_secs.observe_at(now, lag);
-        if let Poll::Ready(Ok(bytes)) = polled {
-            pass.bytes += bytes;
-            self.client.add_bytes_sent(bytes);
-        }
+        let bytes = if let Poll::Ready(Ok(bytes)) = polled { bytes } else { 0 };
+        pass.on_served(bytes);
+        self.bytes_sent += bytes;
         if self.link.is_drained() {
-            metrics.client_write_latency_secs.observe_at(now, (now - began).as_secs_f64());
             return false;
         }
         if let Poll::Ready(Err(reason)) = polled {
             self.failed = Some(reason);
         }
-        self.filled_at = began;
-        self.liveness.on_pending(now);
+        self.filled_at = pass.now;
+        self.liveness.on_pending(pass.now);
         self.sender.look_again();
         true
+    }
+
+    fn position(&self) -> Position {
+        Position { mark: self.sender.mark().clone(), bytes_sent: self.bytes_sent, follows: !self.sender.in_snapshot() }
     }
 }
 
@@ -344,8 +332,8 @@ impl<S: Stream> Passenger for Line<S> {
         self.client.nudge();
     }
 
-    fn lacks(&self, head: &Mark) -> u64 {
-        self.client.lacks(head)
+    fn position(&self) -> Option<Position> {
+        self.streaming.try_lock().ok()?.as_ref().map(Streaming::position)
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::task::{Context, Poll};
 
 use futures_util::task::AtomicWaker;
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 use super::feed::Feed;
 use super::handshake::Agent;
+use super::pump::Passenger;
 use super::reason::CloseReason;
-use super::ring::Mark;
 use super::status::{ClientState, ClientStatus};
 
 /// Why a connection is to end, as decided outside of its task.
@@ -50,10 +50,10 @@ pub(super) struct Client {
     pub(super) agent: OnceLock<Agent>,
     pub(super) feed: OnceLock<Arc<Feed>>,
     state: AtomicU8,
-    bytes_sent: AtomicU64,
+    /// Who knows where the client stands, once it streams.
+    line: OnceLock<Weak<dyn Passenger>>,
     applied: AtomicU64,
     failed_keys: AtomicU64,
-    mark: Mutex<Option<Arc<Mark>>>,
     order: AtomicU8,
     nudged: AtomicBool,
     waker: AtomicWaker,
@@ -78,10 +78,9 @@ impl Client {
             agent: OnceLock::new(),
             feed: OnceLock::new(),
             state: AtomicU8::new(ClientState::Handshake as u8),
-            bytes_sent: AtomicU64::new(0),
+            line: OnceLock::new(),
             applied: AtomicU64::new(0),
             failed_keys: AtomicU64::new(0),
-            mark: Mutex::new(None),
             order: AtomicU8::new(0),
             nudged: AtomicBool::new(false),
             waker: AtomicWaker::new(),
@@ -96,13 +95,9 @@ impl Client {
         ClientState::from_number(self.state.load(Ordering::Relaxed))
     }
 
-    /// Notes where the client stands. Whoever reads the status sees it; it pins nothing that the task does not pin as well.
-    pub(super) fn set_mark(&self, mark: &Arc<Mark>) {
-        *self.mark.lock().unwrap_or_else(PoisonError::into_inner) = Some(mark.clone());
-    }
-
-    pub(super) fn add_bytes_sent(&self, bytes: u64) {
-        self.bytes_sent.fetch_add(bytes, Ordering::Relaxed);
+    /// From now on, this knows where the client stands.
+    pub(super) fn set_line(&self, line: Weak<dyn Passenger>) {
+        let _only_once = self.line.set(line);
     }
 
     /// Notes what the client says it has applied, and how many keys it could not apply.
@@ -145,23 +140,12 @@ impl Client {
         [Order::Evict, Order::Rebalance, Order::Drain, Order::Stop].into_iter().find(|order| *order as u8 == number)
     }
 
-    fn mark(&self) -> Option<Arc<Mark>> {
-        self.mark.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Updates between where the client stands and a later place; none as long as it has no snapshot.
-    pub(super) fn lacks(&self, head: &Mark) -> u64 {
-        match self.state() {
-            ClientState::Following | ClientState::CatchUp => self.mark().map_or(0, |mark| mark.updates_until(head)),
-            _ => 0,
-        }
-    }
-
     fn status(&self, now: Instant) -> ClientStatus {
-        let mark = self.mark();
+        let position = self.line.get().and_then(Weak::upgrade).and_then(|line| line.position());
+        let mark = position.as_ref().map(|position| &position.mark);
         let feed = self.feed.get();
         let head = feed.map(|feed| feed.head());
-        let lag = mark.as_ref().zip(head.as_ref());
+        let lag = mark.zip(head.as_ref());
         ClientStatus {
             id: self.id,
             peer: self.peer,
@@ -169,10 +153,10 @@ impl Client {
             syncer: feed.map(|feed| feed.key().syncer),
             wire: feed.map(|feed| feed.key().wire),
             state: self.state(),
-            sequence: mark.as_ref().map_or(0, |mark| mark.sequence),
+            sequence: mark.map_or(0, |mark| mark.sequence),
             lag: lag.map_or_else(Default::default, |(mark, head)| mark.age(head)),
             lag_updates: lag.map_or(0, |(mark, head)| mark.updates_until(head)),
-            bytes_sent: self.bytes_sent.load(Ordering::Relaxed),
+            bytes_sent: position.as_ref().map_or(0, |position| position.bytes_sent),
             connected_for: now.saturating_duration_since(self.accepted_at),
             applied: match self.applied.load(Ordering::Relaxed) {
                 0 => None,
