@@ -333,7 +333,7 @@ impl<S: Stream> Passenger for Line<S> {
     }
 
     fn position(&self) -> Option<Position> {
-        self.streaming.try_lock().ok()?.as_ref().map(Streaming::position)
+        self.lock().as_ref().map(Streaming::position)
     }
 }
 
@@ -456,7 +456,7 @@ mod tests {
             let bytes = usize::try_from(pass.bytes).expect("few");
             assert!(bytes > 100, "{bytes}");
             scene.line.serve(&mut pass);
-            assert_eq!(pass.bytes, bytes as u64, "the same is not sent twice");
+            assert_eq!(pass.bytes, 0, "the same is not sent twice");
             scene.read(bytes).await;
             assert_eq!(scene.sequence(), scene.feed.head().sequence);
         }
