@@ -238,12 +238,13 @@ impl Feed {
 
     /// Publishes everything there is, from the crumb `first` on.
     async fn publish_round(&self, first: Arc<Breadcrumb>, trail: &mut Trail) {
-        let (mut published, mut unannounced) = (0, 0);
+        let (mut published, mut unannounced, mut updates) = (0, 0, 0);
         let mut next = Some(first);
         while published < ROUND_MAX_BYTES
             && let Some(crumb) = next.take().or_else(|| trail.try_next())
         {
             let group = self.gather(crumb, trail);
+            updates += group.iter().map(|crumb| crumb.deltas.len()).sum::<usize>();
             let bytes = self.publish(&group);
             published += bytes;
             unannounced += bytes;
@@ -253,6 +254,7 @@ impl Feed {
                 tokio::task::yield_now().await;
             }
         }
+        self.lock().pace.on_round(updates);
         self.announce();
         self.metrics.rounds.inc();
     }

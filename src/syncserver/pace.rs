@@ -10,6 +10,7 @@
 //!
 //! Invariants:
 //! - a change that comes when the last round is an interval or more ago is not put off at all;
+//! - an interval depends on clients, on the cost of serving them, and a little on how many updates a round takes;
 //! - two rounds are never further apart than the limit because of the pace;
 //! - one round that was slow to be served (the machine was busy elsewhere) moves the interval by an eighth of that at most.
 
@@ -27,8 +28,18 @@ const FAR: Duration = Duration::from_micros(10);
 /// above assume (TLS, a slow processor), half of the time stays free for the pipelines and for the agents.
 const SHARE: u32 = 2;
 
-/// One part in so many of the smoothed cost is the newest round.
+/// One part in so many of what is smoothed is the newest round.
 const SMOOTHING: u32 = 8;
+
+/// Updates in a round from which on the interval is stretched: where changes come so fast that each round takes many, they lose
+/// little by waiting for some more, and every client is written to less often.
+const MANY: u32 = 8;
+
+/// The interval grows by one part in so many for each update beyond [`MANY`] …
+const STRETCH: u32 = 16;
+
+/// … and by at most half of itself.
+const MOST_STRETCHED: u32 = STRETCH / 2;
 
 /// Decides when the next round may start.
 #[derive(Debug)]
@@ -38,6 +49,8 @@ pub(super) struct Pace {
     per_client: Duration,
     /// Smoothed time from a round's start to the end of the pass that took it to the clients.
     cost: Duration,
+    /// Smoothed updates of a round, times [`SMOOTHING`].
+    updates: u32,
     round: Option<Round>,
 }
 
@@ -50,7 +63,7 @@ struct Round {
 impl Pace {
     /// No round is put off by more than `max`; each of the first [`FEW`] clients adds `per_client` to the interval.
     pub(super) fn new(max: Duration, per_client: Duration) -> Self {
-        Self { max, per_client, cost: Duration::ZERO, round: None }
+        Self { max, per_client, cost: Duration::ZERO, updates: 0, round: None }
     }
 
     /// A round's bytes are there to be taken.
@@ -59,6 +72,12 @@ impl Pace {
             let took = last.served.saturating_duration_since(last.started).min(self.max);
             self.cost = self.cost * (SMOOTHING - 1) / SMOOTHING + took / SMOOTHING;
         }
+    }
+
+    /// A round is complete; it had so many updates.
+    pub(super) fn on_round(&mut self, updates: usize) {
+        let updates = u32::try_from(updates).unwrap_or(u32::MAX).min(MANY + MOST_STRETCHED);
+        self.updates = self.updates - self.updates / SMOOTHING + updates;
     }
 
     /// A pump has taken the round to its clients.
@@ -77,7 +96,9 @@ impl Pace {
         let clients = u32::try_from(clients).unwrap_or(u32::MAX);
         let near = self.per_client.saturating_mul(clients.min(FEW));
         let far = FAR.saturating_mul(clients.saturating_sub(FEW));
-        near.saturating_add(far).max(self.cost * SHARE).min(self.max)
+        let stretch = (self.updates / SMOOTHING).saturating_sub(MANY).min(MOST_STRETCHED);
+        let interval = near.saturating_add(far);
+        (interval + interval / STRETCH * stretch).max(self.cost * SHARE).min(self.max)
     }
 }
 
@@ -116,6 +137,25 @@ mod tests {
         ] {
             assert_eq!(pace.next_round(start, clients) - start, interval, "{clients} clients");
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rounds_with_many_updates_are_stretched_by_half_at_most() {
+        let start = Instant::now();
+        for (updates, interval) in
+            [(0, us(16_000)), (8, us(16_000)), (10, us(18_000)), (16, us(24_000)), (100_000, us(24_000))]
+        {
+            let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
+            pace.on_published(start);
+            for _ in 0..100 {
+                pace.on_round(updates);
+            }
+            assert_eq!(pace.next_round(start, 500) - start, interval, "{updates} updates");
+        }
+        let mut pace = Pace::new(MAX, PACE_PER_CLIENT);
+        pace.on_published(start);
+        pace.on_round(100_000);
+        assert_eq!(pace.next_round(start, 500) - start, us(16_000), "one large round changes nothing");
     }
 
     #[tokio::test(start_paused = true)]

@@ -33,6 +33,8 @@ async fn whoever_lags_by_more_than_is_kept_gets_last_values_and_goes_on() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         world.put(&[("/last", "1")]);
+        let metrics = world.felix_metrics.clone();
+        eventually("it shows how far the slowest is behind", || metrics.oldest_client_updates.get() > 400).await;
         client.until("the last key", |client| client.map.contains_key("/last")).await;
         let expected: Vec<u8> = big(49 * 10 + 3).into_bytes();
         assert_eq!(client.map["/k/3"], expected, "{speech:?}");
@@ -44,6 +46,8 @@ async fn whoever_lags_by_more_than_is_kept_gets_last_values_and_goes_on() {
         world.put(&[("/again", "1")]);
         client.until("on the ring again", |client| client.map.contains_key("/again")).await;
         assert!(world.felix_metrics.feed_bytes.get() < 30_000, "what is held is bounded");
+        eventually("nobody is behind any more", || metrics.oldest_client_updates.get() == 0).await;
+        assert!(metrics.rounds.get() > 50, "{speech:?}");
     }
 }
 
