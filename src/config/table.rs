@@ -508,7 +508,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "ServerPaceMaxSecs",
         Kind::Seconds,
         "0.25",
-        "How long changes may wait under load to be sent together; with few agents it is far less (12 ms with 500). A change after silence never waits; 0: none does.",
+        "How long changes may wait under load to be sent together; with few agents it is far less (16 to 24 ms with 500). A change after silence never waits; 0: none does.",
     )
     .ours(),
     OptionSpec::new(

@@ -96,7 +96,10 @@ pub(super) fn variants() -> anyhow::Result<Vec<Rendered>> {
 pub(super) fn kustomization(folder: &str, components: &[&str]) -> anyhow::Result<Option<Rendered>> {
     let Some(kustomize) = kustomize() else { return Ok(None) };
     // Kustomize takes only relative paths to local folders; a user's own folder is somewhere beside.
-    let own = tempfile::Builder::new().prefix("kustomization-").tempdir_in(project("target"))?;
+    let beside = project("target");
+    // Builds may go elsewhere.
+    fs::create_dir_all(&beside)?;
+    let own = tempfile::Builder::new().prefix("kustomization-").tempdir_in(beside)?;
     let relative = |path: &str| format!("../../{path}");
     let mut text = String::from("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n");
     text += &format!("resources:\n  - {}\n", relative(folder));
