@@ -221,7 +221,7 @@ fn mend_surrogates(text: &[u8]) -> Option<Vec<u8>> {
     out
 }
 
-/// The UTF-16 unit of a `\uXXXX` escape at the start of `text`.
+/// The UTF-16 unit of a `\u` escape with its four digits at the start of `text`.
 fn escaped_unit(text: &[u8]) -> Option<u16> {
     let digits = text.strip_prefix(b"\\u")?.get(..4)?;
     u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()

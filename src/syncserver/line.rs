@@ -281,8 +281,13 @@ impl<S: Stream> Streaming<S> {
         true
     }
 
-    fn position(&self) -> Position {
-        Position { mark: self.sender.mark().clone(), bytes_sent: self.bytes_sent, follows: !self.sender.in_snapshot() }
+    /// Where the client stands: nowhere before its snapshot has begun.
+    fn position(&self) -> Option<Position> {
+        self.started.then(|| Position {
+            mark: self.sender.mark().clone(),
+            bytes_sent: self.bytes_sent,
+            follows: !self.sender.in_snapshot(),
+        })
     }
 }
 
@@ -333,7 +338,7 @@ impl<S: Stream> Passenger for Line<S> {
     }
 
     fn position(&self) -> Option<Position> {
-        self.lock().as_ref().map(Streaming::position)
+        self.lock().as_ref().and_then(Streaming::position)
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) trait Passenger: Send + Sync {
     /// Has the client's task look for itself.
     fn nudge(&self);
 
-    /// Where the client stands, unless it has left. Waits for its task if that is at work on it.
+    /// Where the client stands, if its snapshot has begun and it has not left. Waits for its task if that is at work on it.
     fn position(&self) -> Option<Position>;
 }
 

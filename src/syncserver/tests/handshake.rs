@@ -11,7 +11,7 @@ use crate::model::SyncStatus;
 use crate::syncer::SyncerType;
 use crate::syncproto::messages::{ClientHello, Message, Pong};
 use crate::syncproto::native;
-use crate::syncserver::Wire;
+use crate::syncserver::{ClientState, Wire};
 
 /// Sends bytes on a new connection and waits for the end. Returns how long that took.
 async fn rejected(world: &World, bytes: &[u8]) -> Duration {
@@ -163,6 +163,27 @@ async fn the_acknowledgement_is_awaited_and_may_come_ahead() {
     client.say(&Message::Ack).await;
     client.until_closed().await;
     eventually("counted", || world.closed("unexpected-message") == 1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_not_acknowledged_yet_is_not_behind() {
+    let mut world = World::new(config());
+    world.status(SyncStatus::InSync);
+    let mut client = Client::new(world.dial(64 << 10).await, Speech::GobSnappy);
+    client.hello("felix").await;
+    eventually("its hello is answered", || {
+        world.handle.clients().iter().any(|client| client.state == ClientState::AwaitingAck)
+    })
+    .await;
+    for n in 0..5 {
+        world.put(&[(&format!("/k/{n}"), "1")]);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    let shown = world.handle.clients().pop().expect("it is there");
+    assert_eq!((shown.sequence, shown.lag, shown.lag_updates), (0, Duration::ZERO, 0));
+    assert_eq!(world.felix_metrics.oldest_client_updates.get(), 0);
+    client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+    eventually("it is shown where it stands", || world.handle.clients()[0].sequence >= 5).await;
 }
 
 #[tokio::test(start_paused = true)]
