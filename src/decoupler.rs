@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use crate::demand::Demand;
 use crate::model::SyncerEvent;
 
 /// Updates that may lie between two stages: some batches of the syncer, so that neither side waits for the other's rhythm.
@@ -36,6 +37,7 @@ pub struct Sender {
     parcels: mpsc::Sender<Parcel>,
     room: Arc<Semaphore>,
     capacity: u32,
+    demand: Demand,
 }
 
 /// The reading end.
@@ -54,7 +56,8 @@ pub fn channel(capacity: usize) -> (Sender, Receiver) {
     let room = Arc::new(Semaphore::new(capacity as usize));
     // Every event holds at least one permit, so whoever has got its permits finds room in the queue.
     let (sender, receiver) = mpsc::channel(capacity as usize);
-    (Sender { parcels: sender, room: room.clone(), capacity }, Receiver { parcels: receiver, room })
+    let demand = Demand::default();
+    (Sender { parcels: sender, room: room.clone(), capacity, demand }, Receiver { parcels: receiver, room })
 }
 
 /// What an event counts against a capacity or a batch limit: its updates, at least 1.
@@ -67,6 +70,18 @@ pub fn weight(event: &SyncerEvent) -> usize {
 }
 
 impl Sender {
+    /// The same writing end, for readers with this demand.
+    #[must_use]
+    pub fn for_demand(self, demand: Demand) -> Self {
+        Self { demand, ..self }
+    }
+
+    /// When those at the other end can make use of something.
+    #[must_use]
+    pub fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
     /// Hands an event over, waiting for room. An event larger than the whole capacity waits until everything else is taken.
     ///
     /// # Errors

@@ -18,6 +18,8 @@ pub mod syncer;
 
 pub mod decoupler;
 
+pub mod demand;
+
 pub mod validate;
 
 pub mod snapcache;

@@ -59,12 +59,13 @@ impl SyncerPipeline {
             WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
         };
         let caches = spec.sources.into_iter().map(cache_of).collect();
+        let (cache, reader) = SnapCache::new(max_batch_size, metrics.clone());
         let (unchecked_in, unchecked) = decoupler::channel(HAND_OVER);
+        let unchecked_in = unchecked_in.for_demand(reader.demand().clone());
         let syncer = WatcherSyncer::new(spec.syncer, caches, hub, unchecked_in);
         let (counter, nodes) = spec.counts_nodes.then(NodeCounter::new).unzip();
         let filter = ValidationFilter::new(metrics.clone(), problems.clone(), counter);
         let (checked_in, checked) = decoupler::channel(HAND_OVER);
-        let (cache, reader) = SnapCache::new(max_batch_size, metrics.clone());
         let view = PipelineView { syncer: spec.syncer, reader, problems, metrics: metrics.clone(), nodes };
         Self { view, syncer, unchecked, filter, checked_in, checked, cache }
     }

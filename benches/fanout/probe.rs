@@ -41,6 +41,7 @@ pub(crate) struct Seen {
     pub(crate) latencies_ms: Vec<Option<f64>>,
     /// How many changes it has seen.
     pub(crate) changes: usize,
+    /// Reads that brought changes: what was written to it at once, be it one message of the protocol or several.
     pub(crate) messages: u64,
     pub(crate) wire_bytes: u64,
 }
@@ -144,6 +145,7 @@ async fn follow_on(
                 }
             }
         }
+        let mut brought = false;
         while let Some(envelope) = decoder.next()? {
             match envelope.0 {
                 Some(Message::DecoderRestart(restart)) => {
@@ -164,10 +166,10 @@ async fn follow_on(
                     }
                 }),
                 Some(Message::Kvs(kvs)) => {
+                    brought = true;
                     let now = Instant::now();
                     let written = written.lock().expect("the probe's table of writes is not poisoned");
                     seen.send_modify(|seen| {
-                        seen.messages += 1;
                         if !seen.in_sync {
                             seen.keys += kvs.len();
                         }
@@ -186,6 +188,9 @@ async fn follow_on(
                 }
                 _ => {}
             }
+        }
+        if brought {
+            seen.send_modify(|seen| seen.messages += 1);
         }
     }
 }

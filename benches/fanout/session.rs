@@ -215,7 +215,7 @@ impl Probes {
         Ok(most)
     }
 
-    /// Messages with changes so far, of all probes.
+    /// Messages so far, of all probes; see [`Seen::messages`].
     pub(crate) fn messages(&self) -> u64 {
         self.seen.iter().map(|seen| seen.borrow().messages).sum()
     }

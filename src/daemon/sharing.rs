@@ -38,7 +38,7 @@ impl Sharing {
         let rebalancing = config.connections.rebalancing.as_ref()?;
         let service = service(rebalancing);
         let (events_in, events) = mpsc::channel(EVENTS);
-        let subscriber = Subscriber { tag: 0, events: events_in };
+        let subscriber = Subscriber::new(0, events_in);
         let mut own_hub = match config.datastore.datastore_type {
             DatastoreType::Kubernetes => None,
             DatastoreType::Etcdv3 | DatastoreType::File => {

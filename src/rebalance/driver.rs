@@ -243,7 +243,7 @@ mod tests {
             let (events_in, events) = mpsc::channel(4);
             let (tell, told) = mpsc::channel(16);
             let mut hub = KindHub::new(Arc::new(store.clone()), 1);
-            hub.subscribe(ENDPOINT_SLICE, Subscriber { tag: 0, events: events_in });
+            hub.subscribe(ENDPOINT_SLICE, Subscriber::new(0, events_in));
             let watches = hub.statuses();
             let settings = Settings {
                 service: Service {

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 
 use super::breadcrumb::{Breadcrumb, Map, Trail};
+use crate::demand::Demand;
 use crate::metrics::SyncerMetrics;
 use crate::model::{AsOf, SyncStatus, SyncerEvent, Update};
 
@@ -14,9 +15,16 @@ use crate::model::{AsOf, SyncStatus, SyncerEvent, Update};
 pub struct Reader {
     newest: watch::Receiver<Arc<Breadcrumb>>,
     as_of: watch::Receiver<Option<AsOf>>,
+    demand: Demand,
 }
 
 impl Reader {
+    /// When those who follow the cache can make use of something.
+    #[must_use]
+    pub fn demand(&self) -> &Demand {
+        &self.demand
+    }
+
     /// The newest crumb.
     #[must_use]
     pub fn newest(&self) -> Arc<Breadcrumb> {
@@ -52,7 +60,7 @@ impl SnapCache {
         let first = Breadcrumb::new(0, Map::new(), Vec::new(), SyncStatus::WaitForDatastore, None);
         let (newest, newest_reader) = watch::channel(first);
         let (as_of, as_of_reader) = watch::channel(None);
-        let reader = Reader { newest: newest_reader, as_of: as_of_reader };
+        let reader = Reader { newest: newest_reader, as_of: as_of_reader, demand: Demand::default() };
         (Self { max_batch_size: max_batch_size.max(1), newest, as_of, metrics }, reader)
     }
 

@@ -83,7 +83,7 @@ impl Discovery {
         let (found, result) = watch::channel(None);
         let (events_in, events) = mpsc::channel(EVENTS);
         let mut hub = KindHub::new(self.datastore.clone(), seed);
-        hub.subscribe(ENDPOINT_SLICE, Subscriber { tag: 0, events: events_in });
+        hub.subscribe(ENDPOINT_SLICE, Subscriber::new(0, events_in));
         let watches = hub.statuses();
         let stop = cancel.child_token();
         let _watching = tokio::spawn(hub.run(stop.clone()));

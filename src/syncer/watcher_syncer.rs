@@ -42,7 +42,8 @@ impl WatcherSyncer {
         let subscribe = |cache: WatcherCache| {
             let (events, receiver) = mpsc::channel(KIND_EVENTS);
             for (tag, kind) in cache.kinds().enumerate() {
-                hub.subscribe(kind.clone(), Subscriber { tag, events: events.clone() });
+                let demand = out.demand().clone();
+                hub.subscribe(kind.clone(), Subscriber { tag, events: events.clone(), demand });
             }
             (cache, receiver)
         };

@@ -20,7 +20,8 @@ use prometheus::IntGauge;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::feed::{FeedKey, Feeds, NoFeed};
+use super::feed::FeedKey;
+use super::feeds::{Feeds, NoFeed};
 use super::handshake::{Handshake, Hello};
 use super::inbound::Inbound;
 use super::line::{Done, Line, Streaming, Wait};

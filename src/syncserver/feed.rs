@@ -14,7 +14,7 @@
 //! - a snapshot shows the feed's head, never the cache's: what follows it is in the ring, without gap or overlap;
 //! - a status is encoded after the changes it belongs to, in the same segment.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -25,6 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::feeds::{Feeds, Source};
 use super::filter::Filter;
 use super::join::join;
 use super::pace::Pace;
@@ -33,6 +34,7 @@ use super::pump::Pump;
 use super::ring::{Limits, Mark, Ring, Taken};
 use super::snapshot::Snapshot;
 use super::wire::Wire;
+use crate::demand::Consumer;
 use crate::metrics::SyncerMetrics;
 use crate::snapcache::{Breadcrumb, Reader, Trail};
 use crate::syncer::SyncerType;
@@ -53,10 +55,6 @@ const ROUND_BYTES: usize = 256 << 10;
 
 /// Encoded bytes after which a round ends, so that the pace, housekeeping and a stop get their turn in a long burst.
 const ROUND_MAX_BYTES: usize = 4 << 20;
-
-/// Feeds with a filter that may exist at the same time. Each follows its cache and encodes for itself, so a client that
-/// made up ever new filters could make the server work without bound.
-const MAX_FILTERED_FEEDS: usize = 64;
 
 /// What a feed is for.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -91,6 +89,7 @@ pub(super) struct Feed {
     state: Mutex<State>,
     head: watch::Sender<u64>,
     pump: Pump,
+    demand: Consumer,
 }
 
 #[derive(Debug)]
@@ -109,6 +108,39 @@ struct Shared {
 }
 
 impl Feed {
+    /// A feed without clients, and where it begins to follow its cache.
+    pub(super) fn new(key: FeedKey, config: FeedConfig, source: &Source, tasks: TaskTracker) -> (Arc<Self>, Trail) {
+        let trail = source.reader.follow();
+        let state = State {
+            ring: Ring::new(trail.position(), config.limits),
+            pace: Pace::new(config.pace_max, config.pace_per_client),
+            snapshot: None,
+            previous: Weak::new(),
+        };
+        let (head, _) = watch::channel(0);
+        let feed = Self {
+            format: key.wire.format(),
+            key,
+            config,
+            metrics: source.metrics.clone(),
+            reader: source.reader.clone(),
+            tasks,
+            clients: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+            state: Mutex::new(state),
+            head,
+            pump: Pump::new(tokio::runtime::Handle::current().metrics().num_workers()),
+            demand: source.reader.demand().consumer(),
+        };
+        (Arc::new(feed), trail)
+    }
+
+    /// One more client.
+    pub(super) fn lease(self: &Arc<Self>) -> Lease {
+        self.clients.fetch_add(1, Ordering::AcqRel);
+        Lease(self.clone())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -132,6 +164,11 @@ impl Feed {
     /// The newest place.
     pub(super) fn head(&self) -> Arc<Mark> {
         self.lock().ring.head().clone()
+    }
+
+    /// Whether nobody uses it.
+    pub(super) fn is_idle(&self) -> bool {
+        self.clients.load(Ordering::Acquire) == 0
     }
 
     /// Whether the cache is gone: there will be no more changes.
@@ -193,7 +230,7 @@ impl Feed {
     }
 
     /// Follows the cache until it ends, the feed is no longer needed, or the token is cancelled.
-    async fn run(self: Arc<Self>, mut trail: Trail, feeds: Weak<Feeds>, stop: CancellationToken) {
+    pub(super) async fn run(self: Arc<Self>, mut trail: Trail, feeds: Weak<Feeds>, stop: CancellationToken) {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut idle_rounds = 0;
@@ -208,7 +245,10 @@ impl Feed {
                 () = stop.cancelled() => break,
                 _ = housekeeping.tick() => {
                     self.keep_house(&trail, Instant::now());
-                    idle_rounds = if self.clients.load(Ordering::Acquire) == 0 { idle_rounds + 1 } else { 0 };
+                    idle_rounds = if self.is_idle() { idle_rounds + 1 } else { 0 };
+                    if idle_rounds > 0 {
+                        self.demand.wants(None);
+                    }
                     if idle_rounds > IDLE_ROUNDS && feeds.upgrade().is_none_or(|feeds| feeds.remove_unused(&self)) {
                         break;
                     }
@@ -257,6 +297,8 @@ impl Feed {
         self.lock().pace.on_round(updates);
         self.announce();
         self.metrics.rounds.inc();
+        let next = self.lock().pace.next_round(Instant::now(), self.clients.load(Ordering::Acquire));
+        self.demand.wants(Some(next));
     }
 
     fn announce(&self) {
@@ -396,105 +438,31 @@ impl Drop for Lease {
     }
 }
 
-/// A source of feeds: what a pipeline offers to the server.
-#[derive(Clone, Debug)]
-pub(super) struct Source {
-    pub(super) reader: Reader,
-    pub(super) metrics: SyncerMetrics,
-}
+#[cfg(test)]
+mod tests {
+    use super::super::tests::harness::{lone_feed_with_pace, update};
+    use super::*;
+    use crate::model::SyncerEvent;
 
-/// Why there is no feed for a client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NoFeed {
-    /// The syncer does not run here.
-    NoSuchSyncer,
-    /// Too many different filters are in use.
-    TooManyFilters,
-}
-
-/// All feeds of a server, made when the first client asks.
-#[derive(Debug)]
-pub(super) struct Feeds {
-    config: FeedConfig,
-    sources: BTreeMap<SyncerType, Source>,
-    by_key: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-impl Feeds {
-    pub(super) fn new(
-        config: FeedConfig,
-        sources: BTreeMap<SyncerType, Source>,
-        tasks: TaskTracker,
-        stop: CancellationToken,
-    ) -> Arc<Self> {
-        Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, stop })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
-        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The feed for a client.
-    pub(super) fn lease(self: &Arc<Self>, key: FeedKey) -> Result<Lease, NoFeed> {
-        let source = self.sources.get(&key.syncer).ok_or(NoFeed::NoSuchSyncer)?;
-        let mut feeds = self.lock();
-        if let Some(feed) = feeds.get(&key) {
-            feed.clients.fetch_add(1, Ordering::AcqRel);
-            return Ok(Lease(feed.clone()));
-        }
-        let filtered = feeds.keys().filter(|key| !key.filter.admits_all()).count();
-        if !key.filter.admits_all() && filtered >= MAX_FILTERED_FEEDS {
-            return Err(NoFeed::TooManyFilters);
-        }
-        let trail = source.reader.follow();
-        let ring = Ring::new(trail.position(), self.config.limits);
-        let state = State {
-            ring,
-            pace: Pace::new(self.config.pace_max, self.config.pace_per_client),
-            snapshot: None,
-            previous: Weak::new(),
-        };
-        let (head, _) = watch::channel(0);
-        let feed = Arc::new(Feed {
-            format: key.wire.format(),
-            key: key.clone(),
-            config: self.config.clone(),
-            metrics: source.metrics.clone(),
-            reader: source.reader.clone(),
-            tasks: self.tasks.clone(),
-            clients: AtomicUsize::new(1),
-            ended: AtomicBool::new(false),
-            state: Mutex::new(state),
-            head,
-            pump: Pump::new(tokio::runtime::Handle::current().metrics().num_workers()),
-        });
-        feeds.insert(key, feed.clone());
-        drop(feeds);
-        for shard in 0..feed.pump.shards() {
-            self.tasks.spawn(Pump::run(feed.clone(), shard));
-        }
-        self.tasks.spawn(feed.clone().run(trail, Arc::downgrade(self), self.stop.clone()));
-        Ok(Lease(feed))
-    }
-
-    /// Removes a feed unless it has clients. Returns whether it was removed.
-    fn remove_unused(&self, feed: &Arc<Feed>) -> bool {
-        let mut feeds = self.lock();
-        // Leases are given out under the same lock.
-        let unused = feed.clients.load(Ordering::Acquire) == 0;
-        if unused {
-            feeds.remove(&feed.key);
-        }
-        unused
-    }
-
-    /// Removes a feed that has ended.
-    fn forget(&self, feed: &Arc<Feed>) {
-        let mut feeds = self.lock();
-        if feeds.get(&feed.key).is_some_and(|current| Arc::ptr_eq(current, feed)) {
-            feeds.remove(&feed.key);
-        }
+    #[tokio::test(start_paused = true)]
+    async fn a_feed_says_when_it_can_make_use_of_more_while_it_has_clients() {
+        const PACE: Duration = Duration::from_millis(20);
+        let (mut cache, lease) = lone_feed_with_pace(PACE);
+        let mut head = lease.subscribe();
+        let mut change = |value: &[u8]| cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(value))])]);
+        let demand = lease.reader().demand().clone();
+        assert_eq!(demand.next(), None, "nothing has been served: anything is of use");
+        let start = Instant::now();
+        change(b"1");
+        head.changed().await.expect("the feed lives");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(demand.next(), Some(start + PACE));
+        change(b"2");
+        head.changed().await.expect("the feed lives");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        assert_eq!(demand.next(), Some(start + 2 * PACE));
+        drop(lease);
+        tokio::time::sleep(2 * HOUSEKEEPING).await;
+        assert_eq!(demand.next(), None, "nobody is served");
     }
 }

@@ -24,6 +24,7 @@ mod config;
 mod connection;
 mod difference;
 mod feed;
+mod feeds;
 mod filter;
 mod governor;
 mod handshake;

@@ -25,7 +25,8 @@ use tokio_util::task::TaskTracker;
 
 use super::config::{Config, RANDOM_SEED};
 use super::connection::{Counted, Shared, serve};
-use super::feed::{FeedConfig, Feeds, Source};
+use super::feed::FeedConfig;
+use super::feeds::{Feeds, Source};
 use super::governor::{Drain, Governor};
 use super::liveness::Timeouts;
 use super::peers::Peers;

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 use tracing::{debug, error, info, warn};
 
 use super::machine::{Machine, Step, Verdict};
 use super::{KindEvent, KindStatus, Phase, Shared, Subscriber};
-use crate::datastore::{Error, Kind, ListPage};
+use crate::datastore::{Error, Kind, ListPage, WatchBatch};
 use crate::model::{Revision, no_revision};
 
 /// Longest wait for one page of a list. Datastores have time-outs of their own; this one keeps a kind from hanging
@@ -19,6 +20,19 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(120);
 /// While a kind fails, another reason than the one that was logged is logged at most this often: it may be the one that
 /// somebody has to act on, and reasons may alternate.
 const NEW_REASON_INTERVAL: Duration = Duration::from_secs(10);
+
+/// How long before subscribers can make use of a change it is handed on: what the stages up to them take, and as much
+/// again because the machine is busy at times. A change that comes too late for one turn waits for the next.
+const LEAD: Duration = Duration::from_millis(2);
+/// Longest time for which changes are put off, whatever subscribers say. The default of the longest pace.
+const LONGEST_PUT_OFF: Duration = Duration::from_millis(250);
+/// A watch that brings more events than this at once is not put off: it would fill the buffers of the connection.
+const BURST: usize = 32;
+/// Most events that are gathered into one batch: as many as pass the stages together.
+const MOST_GATHERED: usize = 1000;
+
+/// What a watch yields.
+type Next = Option<Result<WatchBatch, Error>>;
 
 /// Why a watch stopped.
 enum WatchEnd {
@@ -147,21 +161,32 @@ impl KindWatch {
         if self.machine.failures() == 0 {
             self.publish(Phase::Watching, None);
         }
+        let mut ahead = None;
         let end = loop {
-            let next = tokio::select! {
-                next = batches.next() => next,
-                Some(subscriber) = self.joining.recv() => {
-                    self.join(subscriber);
-                    break WatchEnd::Joined;
-                }
+            let next = match ahead.take() {
+                Some(next) => next,
+                None => tokio::select! {
+                    next = batches.next() => next,
+                    Some(subscriber) = self.joining.recv() => {
+                        self.join(subscriber);
+                        break WatchEnd::Joined;
+                    }
+                },
             };
             match next {
-                Some(Ok(batch)) => {
+                Some(Ok(mut batch)) => {
+                    if self.put_off(&batch).await {
+                        ahead = gather(&mut batch, &mut batches);
+                    }
                     if self.machine.failures() > 0 {
                         info!(kind = %self.kind, failures = self.machine.failures(), "datastore answers again");
                     }
                     self.machine.batch_arrived(batch.revision.clone());
-                    self.status.send_modify(|status| status.revision = batch.revision.clone());
+                    self.status.send_if_modified(|status| {
+                        status.revision = batch.revision.clone();
+                        // Nobody waits for this, and it is with every change.
+                        false
+                    });
                     self.publish(Phase::Watching, None);
                     self.send(KindEvent::Changes(Arc::new(batch))).await;
                     if self.subscribers.is_empty() {
@@ -177,6 +202,20 @@ impl KindWatch {
             WatchEnd::Failed(error) => self.failed(error).await,
             WatchEnd::Joined => {}
         }
+    }
+
+    /// Waits until shortly before a subscriber can make use of these changes. Returns whether that took any time.
+    async fn put_off(&self, batch: &WatchBatch) -> bool {
+        if batch.events.is_empty() || batch.events.len() > BURST {
+            return false;
+        }
+        let next = self.subscribers.iter().filter_map(|subscriber| subscriber.demand.next()).min();
+        let now = Instant::now();
+        let Some(until) = next.and_then(|next| next.checked_sub(LEAD)).filter(|until| *until > now) else {
+            return false;
+        };
+        tokio::time::sleep_until(until.min(now + LONGEST_PUT_OFF)).await;
+        true
     }
 
     async fn failed(&mut self, error: Error) {
@@ -256,4 +295,20 @@ impl KindWatch {
             self.subscribers.retain(|subscriber| !subscriber.events.is_closed());
         }
     }
+}
+
+/// Adds the changes that have come in the meantime. Returns what came after them and is something else.
+fn gather(batch: &mut WatchBatch, batches: &mut BoxStream<'static, Result<WatchBatch, Error>>) -> Option<Next> {
+    // Batches without events stay what they are: they tell a position to whoever converts the objects.
+    while (1..MOST_GATHERED).contains(&batch.events.len()) {
+        match batches.next().now_or_never()? {
+            Some(Ok(next)) if !next.events.is_empty() => {
+                batch.events.extend(next.events);
+                batch.revision = next.revision;
+                batch.as_of = next.as_of.or(batch.as_of.take());
+            }
+            other => return Some(other),
+        }
+    }
+    None
 }

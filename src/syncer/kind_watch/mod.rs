@@ -9,7 +9,8 @@
 //!   datastore was away for [`machine::LOST_AFTER`], or when a subscriber joins later;
 //! - nothing is ever reported as deleted because a datastore, a kind or a connection is away: deletes that happened
 //!   unseen are found by the caches, by comparison with the next whole list;
-//! - a subscriber that is slow slows the reading from the datastore; nothing is buffered beyond its bounded channel.
+//! - a subscriber that is slow slows the reading from the datastore; nothing is buffered beyond its bounded channel;
+//! - while no subscriber can make use of changes yet ([`Demand`]), they are left where they are, and read together.
 
 mod driver;
 mod hub;
@@ -21,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use crate::datastore::{Datastore, Object, WatchBatch};
+use crate::demand::Demand;
 use crate::model::{AsOf, Revision};
 
 pub use hub::{Joiner, KindHub};
@@ -56,6 +58,16 @@ pub struct Subscriber {
     pub tag: usize,
     /// Where to.
     pub events: mpsc::Sender<(usize, KindEvent)>,
+    /// When that is of use. Changes of a watch may be put off until shortly before.
+    pub demand: Demand,
+}
+
+impl Subscriber {
+    /// A subscriber that wants everything at once, and does not mind what others want.
+    #[must_use]
+    pub fn new(tag: usize, events: mpsc::Sender<(usize, KindEvent)>) -> Self {
+        Self { tag, events, demand: Demand::default() }
+    }
 }
 
 /// What the watch of a kind is doing, for the status endpoint.

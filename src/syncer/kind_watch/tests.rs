@@ -32,9 +32,13 @@ struct Watched {
 
 impl Watched {
     fn start(store: MemoryStore, kind: &Kind, capacity: usize) -> Self {
+        Self::start_for(store, kind, capacity, Demand::default())
+    }
+
+    fn start_for(store: MemoryStore, kind: &Kind, capacity: usize, demand: Demand) -> Self {
         let mut hub = KindHub::new(Arc::new(store.clone()), 1);
         let (sender, events) = mpsc::channel(capacity);
-        hub.subscribe(kind.clone(), Subscriber { tag: 7, events: sender });
+        hub.subscribe(kind.clone(), Subscriber { demand, ..Subscriber::new(7, sender) });
         let (joiner, statuses, cancel) = (hub.joiner(), hub.statuses(), CancellationToken::new());
         let running = tokio::spawn(hub.run(cancel.clone()));
         Self { store, events, joiner, statuses, cancel, running }
@@ -250,6 +254,77 @@ async fn a_slow_subscriber_slows_the_reading() {
     }
 }
 
+/// A watch that is open, whose subscriber can make use of changes in 20 ms.
+async fn in_twenty_ms() -> (Watched, crate::demand::Consumer, Instant) {
+    let demand = Demand::default();
+    let mut watched = Watched::start_for(MemoryStore::new(), &IP_POOL, 8, demand.clone());
+    expect!(watched, "start", "end");
+    watched.store.watched(&IP_POOL, 1).await;
+    let (consumer, start) = (demand.consumer(), Instant::now());
+    consumer.wants(Some(start + Duration::from_millis(20)));
+    (watched, consumer, start)
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_that_nobody_can_use_yet_are_put_off_and_read_together() {
+    let (mut watched, consumer, start) = in_twenty_ms().await;
+    for name in ["a", "b", "c"] {
+        watched.store.put(&IP_POOL, object(name));
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+    let last = watched.store.delete(&IP_POOL, &id("a"));
+    expect!(watched, "~ +a +b +c -a");
+    assert_eq!(start.elapsed(), Duration::from_millis(18), "shortly before");
+    assert_eq!(watched.statuses.borrow()[0].borrow().revision, last);
+    // Too late to wait for the others.
+    watched.store.put(&IP_POOL, object("d"));
+    expect!(watched, "~ +d");
+    assert_eq!(start.elapsed(), Duration::from_millis(18));
+    // Nobody is served any more: nothing is put off.
+    consumer.wants(None);
+    watched.store.put(&IP_POOL, object("e"));
+    expect!(watched, "~ +e");
+    assert_eq!(start.elapsed(), Duration::from_millis(18));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_change_ends_what_is_read_together() {
+    let (mut watched, consumer, start) = in_twenty_ms().await;
+    watched.store.put(&IP_POOL, object("a"));
+    watched.store.put(&IP_POOL, object("b"));
+    watched.store.bookmark(&IP_POOL, None, None);
+    watched.store.put(&IP_POOL, object("c"));
+    expect!(watched, "~ +a +b", "~", "~ +c");
+    assert_eq!(start.elapsed(), Duration::from_millis(18));
+    // The watch breaks while a change is put off: that is handed on, and what follows comes from the next watch.
+    consumer.wants(Some(start + Duration::from_millis(40)));
+    watched.store.put(&IP_POOL, object("d"));
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    watched.store.put(&IP_POOL, object("e"));
+    watched.store.end_watches(&IP_POOL, WatchFault::Breaks);
+    expect!(watched, "~ +d", "~ +e");
+    assert_eq!(watched.store.lists(&IP_POOL), 1);
+    // A position by itself costs nobody anything, and those who vouch by it should not have to wait.
+    consumer.wants(Some(Instant::now() + Duration::from_millis(20)));
+    let again = Instant::now();
+    watched.store.bookmark(&IP_POOL, None, None);
+    expect!(watched, "~");
+    assert_eq!(again.elapsed(), Duration::ZERO);
+}
+
+#[tokio::test(start_paused = true)]
+async fn neither_a_burst_nor_anything_for_long_is_put_off() {
+    let (mut watched, consumer, start) = in_twenty_ms().await;
+    let events = (0..40).map(|n| Event::Put(object(&n.to_string()))).collect();
+    watched.store.batch(&IP_POOL, events, None);
+    assert!(watched.next().await.starts_with("~ +0 +1"));
+    assert_eq!(start.elapsed(), Duration::ZERO);
+    consumer.wants(Some(start + Duration::from_secs(3600)));
+    watched.store.put(&IP_POOL, object("a"));
+    expect!(watched, "~ +a");
+    assert_eq!(start.elapsed(), Duration::from_millis(250));
+}
+
 #[tokio::test(start_paused = true)]
 async fn one_list_and_watch_serves_all_subscribers() {
     let store = MemoryStore::new();
@@ -258,7 +333,7 @@ async fn one_list_and_watch_serves_all_subscribers() {
     let mut readers = Vec::new();
     for _ in 0..3 {
         let (sender, events) = mpsc::channel(8);
-        hub.subscribe(IP_POOL, Subscriber { tag: 7, events: sender });
+        hub.subscribe(IP_POOL, Subscriber::new(7, sender));
         readers.push(events);
     }
     let running = tokio::spawn(hub.run(CancellationToken::new()));
@@ -285,13 +360,13 @@ async fn whoever_joins_later_gets_a_whole_list() {
     expect!(watched, "start", "objects a", "end");
     watched.store.watched(&IP_POOL, 1).await;
     let (sender, mut late) = mpsc::channel(8);
-    assert!(watched.joiner.subscribe(IP_POOL, Subscriber { tag: 7, events: sender.clone() }).await);
+    assert!(watched.joiner.subscribe(IP_POOL, Subscriber::new(7, sender.clone())).await);
     for expected in ["start", "objects a", "end"] {
         assert_eq!(next(&mut late).await, expected);
     }
     expect!(watched, "start", "objects a", "end");
     // A kind that nobody watched so far.
-    assert!(watched.joiner.subscribe(POD, Subscriber { tag: 7, events: sender }).await);
+    assert!(watched.joiner.subscribe(POD, Subscriber::new(7, sender)).await);
     for expected in ["start", "end"] {
         assert_eq!(next(&mut late).await, expected);
     }

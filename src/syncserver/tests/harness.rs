@@ -21,7 +21,8 @@ use crate::snapcache::SnapCache;
 use crate::syncer::SyncerType;
 use crate::syncproto::messages::{ClientHello, Message, Ping, Pong};
 use crate::syncproto::{gob, native, snappy};
-use crate::syncserver::feed::{FeedConfig, FeedKey, Feeds, Lease, Source};
+use crate::syncserver::feed::{FeedConfig, FeedKey, Lease};
+use crate::syncserver::feeds::{Feeds, Source};
 use crate::syncserver::filter::Filter;
 use crate::syncserver::ring::Limits;
 use crate::syncserver::wire::Wire;
@@ -136,6 +137,11 @@ pub(super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A cache and a feed of it for plain clients of Calico's protocol, without a server around it and without a pace.
 pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
+    lone_feed_with_pace(Duration::ZERO)
+}
+
+/// The same, with so much time between two rounds for its client.
+pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease) {
     let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
     let (cache, reader) = SnapCache::new(10, metrics.clone());
     let config = FeedConfig {
@@ -143,8 +149,8 @@ pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
         min_batching_age: Duration::ZERO,
         limits: Limits { bytes: 1 << 20, updates: 1000 },
         snapshot_max_age: PATIENCE,
-        pace_max: Duration::ZERO,
-        pace_per_client: Duration::ZERO,
+        pace_max: pace,
+        pace_per_client: pace,
     };
     let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
     let feeds = Feeds::new(config, sources, TaskTracker::new(), CancellationToken::new());

@@ -153,7 +153,7 @@ async fn refused_credentials_are_tried_again() {
     let (store, mut api) = scripted::start(|_| {});
     let mut hub = KindHub::new(Arc::new(store), 1);
     let (sender, _events) = mpsc::channel(100);
-    hub.subscribe(kinds::POD, Subscriber { tag: 0, events: sender });
+    hub.subscribe(kinds::POD, Subscriber::new(0, sender));
     let statuses = hub.statuses();
     let _running = tokio::spawn(hub.run(CancellationToken::new()));
     api.watch(PODS).await.refuse(401, "Unauthorized", "Unauthorized");
@@ -172,7 +172,7 @@ async fn what_is_forbidden_is_named_with_the_rule_that_is_missing_while_other_ki
     let mut hub = KindHub::new(Arc::new(store), 1);
     let (sender, mut events) = mpsc::channel(100);
     for (tag, kind) in [kinds::IP_POOL, kinds::K8S_NODE].into_iter().enumerate() {
-        hub.subscribe(kind, Subscriber { tag, events: sender.clone() });
+        hub.subscribe(kind, Subscriber::new(tag, sender.clone()));
     }
     let statuses = hub.statuses();
     let _running = tokio::spawn(hub.run(CancellationToken::new()));

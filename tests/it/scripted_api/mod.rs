@@ -33,7 +33,7 @@ impl Watching {
         let mut hub = KindHub::new(Arc::new(store), 1);
         let (sender, events) = mpsc::channel(100);
         for (tag, kind) in kinds.iter().enumerate() {
-            hub.subscribe(kind.clone(), Subscriber { tag, events: sender.clone() });
+            hub.subscribe(kind.clone(), Subscriber::new(tag, sender.clone()));
         }
         let mut tasks = JoinSet::new();
         tasks.spawn(hub.run(CancellationToken::new()));

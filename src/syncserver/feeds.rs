@@ -1,0 +1,99 @@
+//! All feeds of a server: made when the first client asks, shared by those who want the same, gone some time after the last.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::feed::{Feed, FeedConfig, FeedKey, Lease};
+use super::pump::Pump;
+use crate::metrics::SyncerMetrics;
+use crate::snapcache::Reader;
+use crate::syncer::SyncerType;
+
+/// Feeds with a filter that may exist at the same time. Each follows its cache and encodes for itself, so a client that
+/// made up ever new filters could make the server work without bound.
+const MAX_FILTERED_FEEDS: usize = 64;
+
+/// A source of feeds: what a pipeline offers to the server.
+#[derive(Clone, Debug)]
+pub(super) struct Source {
+    pub(super) reader: Reader,
+    pub(super) metrics: SyncerMetrics,
+}
+
+/// Why there is no feed for a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NoFeed {
+    /// The syncer does not run here.
+    NoSuchSyncer,
+    /// Too many different filters are in use.
+    TooManyFilters,
+}
+
+/// All feeds of a server, made when the first client asks.
+#[derive(Debug)]
+pub(super) struct Feeds {
+    config: FeedConfig,
+    sources: BTreeMap<SyncerType, Source>,
+    by_key: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Feeds {
+    pub(super) fn new(
+        config: FeedConfig,
+        sources: BTreeMap<SyncerType, Source>,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Arc<Self> {
+        Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, stop })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
+        self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The feed for a client.
+    pub(super) fn lease(self: &Arc<Self>, key: FeedKey) -> Result<Lease, NoFeed> {
+        let source = self.sources.get(&key.syncer).ok_or(NoFeed::NoSuchSyncer)?;
+        let mut feeds = self.lock();
+        if let Some(feed) = feeds.get(&key) {
+            return Ok(feed.lease());
+        }
+        let filtered = feeds.keys().filter(|key| !key.filter.admits_all()).count();
+        if !key.filter.admits_all() && filtered >= MAX_FILTERED_FEEDS {
+            return Err(NoFeed::TooManyFilters);
+        }
+        let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, self.tasks.clone());
+        let lease = feed.lease();
+        feeds.insert(key, feed.clone());
+        drop(feeds);
+        for shard in 0..feed.pump().shards() {
+            self.tasks.spawn(Pump::run(feed.clone(), shard));
+        }
+        self.tasks.spawn(feed.run(trail, Arc::downgrade(self), self.stop.clone()));
+        Ok(lease)
+    }
+
+    /// Removes a feed unless it has clients. Returns whether it was removed.
+    pub(super) fn remove_unused(&self, feed: &Arc<Feed>) -> bool {
+        let mut feeds = self.lock();
+        // Leases are given out under the same lock.
+        let unused = feed.is_idle();
+        if unused {
+            feeds.remove(feed.key());
+        }
+        unused
+    }
+
+    /// Removes a feed that has ended.
+    pub(super) fn forget(&self, feed: &Arc<Feed>) {
+        let mut feeds = self.lock();
+        if feeds.get(feed.key()).is_some_and(|current| Arc::ptr_eq(current, feed)) {
+            feeds.remove(feed.key());
+        }
+    }
+}
