@@ -10,7 +10,7 @@
 //! can write, it writes without waking the task.
 
 use std::future::{pending, poll_fn};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use prometheus::IntGauge;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep_until};
 
 use super::feed::FeedKey;
 use super::feeds::{Feeds, NoFeed};
@@ -33,10 +33,14 @@ use super::reason::CloseReason;
 use super::sender::{Patience, Sender};
 use super::status::ClientState;
 use super::tracker::Client;
-use super::transport::{Stream, TlsSource, Transport};
+use super::transport::{Metered, Stream, TlsSource, Transport};
 use super::wire::Wire;
 use crate::syncproto::messages::{DecoderRestart, Message, ServerHello};
 use crate::syncproto::{gob, native};
+
+/// How often a handshake need not make room for others because its peer has been heard of: as often as there is something
+/// to be heard (TLS's two flights and the hello). Whoever dribbles is not spared for ever.
+const MOST_SPARED: u32 = 3;
 
 /// What all connections of a server share.
 pub(super) struct Shared {
@@ -121,17 +125,10 @@ struct Established<S> {
 
 /// Everything up to and including the hello, within the handshake timeout.
 async fn establish<S: Stream>(stream: S, client: &Arc<Client>, shared: &Shared) -> Result<Established<S>, CloseReason> {
-    let deadline = client.accepted_at + shared.handshake_timeout;
-    let io = tokio::select! {
-        reason = poll_fn(|cx| client.poll_order(cx)) => return Err(reason),
-        accepted = timeout_at(deadline, accept_tls(stream, shared)) => accepted.unwrap_or(Err(CloseReason::HandshakeTimeout))?,
-    };
-    let mut link = Link::new(io);
+    let mut time = HandshakeTime::new(client, shared.handshake_timeout);
+    let mut link = Link::new(time.with(accept_tls(stream, client, shared)).await?);
     let mut handshake = Handshake::new();
-    let hello = tokio::select! {
-        reason = poll_fn(|cx| client.poll_order(cx)) => Err(reason),
-        hello = timeout_at(deadline, read_hello(&mut link, &mut handshake)) => hello.unwrap_or(Err(CloseReason::HandshakeTimeout)),
-    };
+    let hello = time.with(read_hello(&mut link, &mut handshake, client)).await;
     match hello.and_then(|hello| answer(hello, client, shared)) {
         Ok((bytes, inbound, sender, liveness)) => {
             link.out().push_back(bytes);
@@ -147,17 +144,74 @@ async fn establish<S: Stream>(stream: S, client: &Arc<Client>, shared: &Shared) 
     }
 }
 
-async fn accept_tls<S: Stream>(stream: S, shared: &Shared) -> Result<Transport<S>, CloseReason> {
+/// How long a handshake may take.
+struct HandshakeTime<'a> {
+    client: &'a Client,
+    deadline: Instant,
+    /// Bytes that had come when the connection was asked last to make room for others.
+    heard: u64,
+    spared: u32,
+}
+
+impl<'a> HandshakeTime<'a> {
+    fn new(client: &'a Client, handshake_timeout: Duration) -> Self {
+        Self { client, deadline: client.accepted_at + handshake_timeout, heard: 0, spared: 0 }
+    }
+
+    /// Does a part of the handshake, unless that takes too long or the connection has to end.
+    async fn with<T>(&mut self, part: impl Future<Output = Result<T, CloseReason>>) -> Result<T, CloseReason> {
+        let mut part = pin!(part);
+        loop {
+            tokio::select! {
+                // First what has come: who waits for us, because we are busy, is not who keeps us waiting.
+                biased;
+                done = part.as_mut() => return done,
+                reason = poll_fn(|cx| self.client.poll_order(cx)) => {
+                    if reason != CloseReason::HandshakeEvicted || !self.spares() {
+                        return Err(reason);
+                    }
+                }
+                () = sleep_until(self.deadline) => return Err(CloseReason::HandshakeTimeout),
+            }
+        }
+    }
+
+    /// Whether a connection that is to make room for others may go on: its peer has said something since the last time.
+    fn spares(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.heard, self.client.bytes_heard());
+        self.spared += 1;
+        self.heard > before && self.spared <= MOST_SPARED && self.client.withdraw_eviction()
+    }
+}
+
+async fn accept_tls<S: Stream>(stream: S, client: &Client, shared: &Shared) -> Result<Transport<S>, CloseReason> {
     let Some(tls) = &shared.tls else { return Ok(Transport::plain(stream)) };
-    match Transport::accept_tls(&tls(), stream).await {
+    let mut accept = Transport::accept_tls(&tls(), stream);
+    let mut heard = 0;
+    let accepted = poll_fn(|cx| {
+        let polled = Pin::new(&mut accept).poll(cx);
+        let all = accept.get_ref().map_or(heard, Metered::read);
+        client.heard(all - heard);
+        heard = all;
+        polled
+    });
+    match accepted.await {
         Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
         Err(error) => Err(CloseReason::TlsFailed(error.to_string())),
     }
 }
 
-async fn read_hello<S: Stream>(link: &mut Link<S>, handshake: &mut Handshake) -> Result<Hello, CloseReason> {
+async fn read_hello<S: Stream>(
+    link: &mut Link<S>,
+    handshake: &mut Handshake,
+    client: &Client,
+) -> Result<Hello, CloseReason> {
+    let mut on_bytes = |bytes: &[u8]| {
+        client.heard(bytes.len() as u64);
+        handshake.on_bytes(bytes)
+    };
     loop {
-        if let Some(hello) = poll_fn(|cx| link.poll_read(cx, |bytes| handshake.on_bytes(bytes))).await?? {
+        if let Some(hello) = poll_fn(|cx| link.poll_read(cx, &mut on_bytes)).await?? {
             return Ok(hello);
         }
     }

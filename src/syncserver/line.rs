@@ -262,10 +262,9 @@ impl<S: Stream> Streaming<S> {
             }
             Ahead::Stretch(stretch) => stretch,
         };
-        self.link.out().extend(stretch.pieces.iter().cloned());
         self.sender.on_served(&stretch.end);
         // Should the socket be full, the task polls again and is the one that is woken.
-        let polled = self.link.poll_write(&mut Context::from_waker(Waker::noop()));
+        let polled = self.link.poll_send(&mut Context::from_waker(Waker::noop()), &stretch.pieces);
         let bytes = if let Poll::Ready(Ok(bytes)) = polled { bytes } else { 0 };
         pass.on_served(bytes);
         self.bytes_sent += bytes;

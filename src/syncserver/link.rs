@@ -105,6 +105,28 @@ impl<S: Stream> Link<S> {
         if written > 0 || self.is_drained() { Poll::Ready(Ok(written)) } else { Poll::Pending }
     }
 
+    /// Writes pieces to a link that is drained, as much as possible at once; what is left is queued. Mostly nothing is, and
+    /// then nothing but the socket is touched. Ready as [`Self::poll_write`].
+    pub(super) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        pieces: &VecDeque<Bytes>,
+    ) -> Poll<Result<u64, CloseReason>> {
+        debug_assert!(self.is_drained(), "what was queued before goes first");
+        if let ([piece], Transport::Plain(_)) = (pieces.as_slices().0, &self.io)
+            && pieces.len() == 1
+            && let Poll::Ready(Ok(written)) = Pin::new(&mut self.io).poll_write(cx, piece)
+            && written > 0
+        {
+            if written < piece.len() {
+                self.out.push_back(piece.slice(written..));
+            }
+            return Poll::Ready(Ok(written as u64));
+        }
+        self.out.extend(pieces.iter().cloned());
+        self.poll_write(cx)
+    }
+
     fn advance(&mut self, mut written: usize) {
         while let Some(first) = self.out.front_mut() {
             if first.len() > written {

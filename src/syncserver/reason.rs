@@ -100,7 +100,9 @@ impl fmt::Display for CloseReason {
             Self::ConnectionLost(error) => write!(f, "connection lost: {error}"),
             Self::TlsFailed(error) => write!(f, "tls handshake failed: {error}"),
             Self::HandshakeTimeout => f.write_str("no complete hello within the handshake timeout"),
-            Self::HandshakeEvicted => f.write_str("too many connections in handshake, and this was the oldest of them"),
+            Self::HandshakeEvicted => {
+                f.write_str("too many connections in handshake, and this one's client was silent for longest")
+            }
             Self::NotAHello(what) => write!(f, "the first message is not a client hello: {what}"),
             Self::UnknownSyncer(name) => write!(f, "no such syncer: {name:?}"),
             Self::NoModernPolicyKeys => f.write_str(

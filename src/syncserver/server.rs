@@ -46,8 +46,8 @@ const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
 /// Longest pause between attempts to accept: how long a healthy server may seem deaf after the cause has gone.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A connection that has been in its handshake for this long may be closed to make room for another one. Handshakes take
-/// milliseconds; on a server that is overloaded by honest clients they still end before this.
+/// A connection in its handshake whose peer has been silent for this long may be closed to make room for another one.
+/// Handshakes take milliseconds; when a server is overloaded by honest clients, it is not they who are silent.
 const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Least interval of anything periodic: a setting of nothing at all must not make a loop spin.
@@ -403,15 +403,14 @@ async fn free_slot(slots: &Arc<Semaphore>, tracker: &Tracker) -> OwnedSemaphoreP
         let evict_at = if slots.available_permits() > 0 {
             None
         } else {
-            tracker.oldest_handshake().map(|client| client.accepted_at + HANDSHAKE_PATIENCE)
+            tracker.oldest_handshake().map(|(_, since)| since + HANDSHAKE_PATIENCE)
         };
         tokio::select! {
             biased;
             slot = acquire => return slot.expect("the semaphore is never closed"),
             () = sleep_or_never(evict_at) => {
-                if let Some(client) = tracker.oldest_handshake() {
-                    tracker.remove(client.id);
-                    client.order(Order::Evict);
+                if let Some((client, _)) = tracker.oldest_handshake() {
+                    client.ask_to_make_room(Instant::now());
                 }
             }
         }

@@ -47,6 +47,10 @@ pub(super) struct Client {
     /// Our end of the connection, where it is known.
     pub(super) near: Option<SocketAddr>,
     pub(super) accepted_at: Instant,
+    /// When it was accepted, or asked last to make room for others.
+    asked_at: Mutex<Instant>,
+    /// Bytes that came during the handshake.
+    heard: AtomicU64,
     pub(super) agent: OnceLock<Agent>,
     pub(super) feed: OnceLock<Arc<Feed>>,
     state: AtomicU8,
@@ -75,6 +79,8 @@ impl Client {
             peer,
             near,
             accepted_at: now,
+            asked_at: Mutex::new(now),
+            heard: AtomicU64::new(0),
             agent: OnceLock::new(),
             feed: OnceLock::new(),
             state: AtomicU8::new(ClientState::Handshake as u8),
@@ -106,10 +112,36 @@ impl Client {
         self.failed_keys.fetch_add(failed_keys as u64, Ordering::Relaxed);
     }
 
-    /// Ends the connection soon. The first order counts.
+    /// Ends the connection soon. The first order counts, except that to make room for others, which may be withdrawn.
     pub(super) fn order(&self, order: Order) {
-        let _earlier_order = self.order.compare_exchange(0, order as u8, Ordering::AcqRel, Ordering::Acquire);
+        let outranks = |earlier: u8| (earlier == 0 || earlier == Order::Evict as u8).then_some(order as u8);
+        let _earlier_order = self.order.fetch_update(Ordering::AcqRel, Ordering::Acquire, outranks);
         self.waker.wake();
+    }
+
+    /// Asks the connection to make room for others, unless its peer has been heard of since it was asked last.
+    pub(super) fn ask_to_make_room(&self, now: Instant) {
+        *self.asked_at() = now;
+        self.order(Order::Evict);
+    }
+
+    fn asked_at(&self) -> MutexGuard<'_, Instant> {
+        self.asked_at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It need not make room for others yet. False: it has to end for another reason.
+    pub(super) fn withdraw_eviction(&self) -> bool {
+        self.order.compare_exchange(Order::Evict as u8, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// So many bytes have come during the handshake, TLS's own included.
+    pub(super) fn heard(&self, bytes: u64) {
+        self.heard.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that came during the handshake.
+    pub(super) fn bytes_heard(&self) -> u64 {
+        self.heard.load(Ordering::Relaxed)
     }
 
     /// Ready once the connection has been ordered to end. For the connection's own task only.
@@ -224,9 +256,12 @@ impl Tracker {
         }
     }
 
-    /// The connection that has been in its handshake for longest.
-    pub(super) fn oldest_handshake(&self) -> Option<Arc<Client>> {
-        self.lock().values().find(|client| client.state() == ClientState::Handshake).cloned()
+    /// The connection in its handshake that was left alone for longest, and since when.
+    pub(super) fn oldest_handshake(&self) -> Option<(Arc<Client>, Instant)> {
+        let clients = self.lock();
+        let handshakes = clients.values().filter(|client| client.state() == ClientState::Handshake);
+        let (client, since) = handshakes.map(|client| (client, *client.asked_at())).min_by_key(|(_, since)| *since)?;
+        Some((client.clone(), since))
     }
 }
 

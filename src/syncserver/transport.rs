@@ -123,16 +123,28 @@ impl Listener for TcpInlet {
     }
 }
 
-/// Counts what has really left: under TLS, what is written to the layer above may still sit in its buffers.
+/// Counts what has really left and come: under TLS, what is written to the layer above may still sit in its buffers, and
+/// what has come may not be a whole message.
 #[derive(Debug)]
 pub(super) struct Metered<S> {
     inner: S,
     written: u64,
+    read: u64,
 }
 
 impl<S: Stream> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.inner).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
+        self.read += (buf.filled().len() - before) as u64;
+        polled
+    }
+}
+
+impl<S> Metered<S> {
+    /// Bytes that have come so far.
+    pub(super) fn read(&self) -> u64 {
+        self.read
     }
 }
 
@@ -184,12 +196,12 @@ pub(super) enum Transport<S> {
 impl<S: Stream> Transport<S> {
     /// A connection without TLS.
     pub(super) fn plain(stream: S) -> Self {
-        Self::Plain(Metered { inner: stream, written: 0 })
+        Self::Plain(Metered { inner: stream, written: 0, read: 0 })
     }
 
     /// Begins a TLS handshake on a connection.
     pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S) -> Accept<Metered<S>> {
-        acceptor.accept(Metered { inner: stream, written: 0 })
+        acceptor.accept(Metered { inner: stream, written: 0, read: 0 })
     }
 
     /// Bytes that have left so far, TLS's own included.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::BytesMut;
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
 use super::harness::*;
@@ -135,6 +135,37 @@ async fn half_open_connections_make_room_for_others() {
     client.until("in sync", |client| client.status == SyncStatus::InSync).await;
     assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     assert!(world.closed("handshake-evicted") >= 7);
+}
+
+/// Says a hello in so many pieces, a second and a half after each other, on a server that has no place left and others who
+/// want one. Returns whether it was answered, and after how long it was or the connection was closed.
+async fn hello_in_pieces(pieces: usize, of: usize) -> (bool, Duration) {
+    let world = World::new(crate::syncserver::Config { max_handshakes: 1, ..config() });
+    let mut io = world.dial(64 << 10).await;
+    let began = Instant::now();
+    let _others = [world.dial(64).await, world.dial(64).await];
+    let hello = gob_bytes(&Message::ClientHello(gob_hello(&Speech::GobPlain, "felix")), true);
+    for piece in hello.chunks(hello.len().div_ceil(of)).take(pieces) {
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        if io.write_all(piece).await.is_err() {
+            break;
+        }
+    }
+    let answer = timeout(PATIENCE, io.read(&mut [0])).await.expect("answered or closed");
+    (answer.is_ok_and(|bytes| bytes > 0), began.elapsed())
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_has_been_heard_of_need_not_make_room() {
+    let secs = Duration::as_secs_f64;
+    let (answered, after) = hello_in_pieces(2, 2).await;
+    assert!(answered && secs(&after) >= 3.0, "{after:?}");
+    // Asked after two seconds and again after four, without a word in between.
+    let (answered, after) = hello_in_pieces(1, 2).await;
+    assert!(!answered && (4.0..4.1).contains(&secs(&after)), "{after:?}");
+    // Always something new, and never all of it.
+    let (answered, after) = hello_in_pieces(100, 100).await;
+    assert!(!answered && (8.0..9.1).contains(&secs(&after)), "{after:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -58,7 +58,7 @@ async fn half_open_handshakes_take_nothing_from_agents_and_little_memory() -> an
     ensure!(most <= (slots + HONEST + 2) as f64, "{most} connections with {slots} slots");
     let lost: Vec<String> = honest.iter().filter_map(Reader::lost).collect();
     ensure!(lost.is_empty(), "{lost:?}\n{}", world.daemon.log());
-    let said = "too many connections in handshake, and this was the oldest of them";
+    let said = "too many connections in handshake, and this one's client was silent for longest";
     ensure!(world.daemon.log().contains(said), "{}", world.daemon.log());
 
     // When the crowd is gone, everything is as before.
