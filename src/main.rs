@@ -116,25 +116,31 @@ fn run_daemon(config_file: &Path) -> u8 {
     for notice in notices {
         if notice.warning { tracing::warn!("{}", notice.text) } else { tracing::info!("{}", notice.text) }
     }
-    let mut runtime = Builder::new_multi_thread();
-    runtime.enable_all().thread_name("worker");
-    if let Some(threads) = config.worker_threads {
-        runtime.worker_threads(threads);
-    }
-    let early = Early {
-        registry,
-        log: logging.handle(),
-        context: Context::from_environment(std::env::vars_os()),
-        own_addresses: daemon::own_addresses(std::env::vars_os()),
+    let runtime = |thread_name: &str| {
+        let mut builder = Builder::new_multi_thread();
+        builder.enable_all().thread_name(thread_name);
+        if let Some(threads) = config.worker_threads {
+            builder.worker_threads(threads);
+        }
+        builder.build()
     };
-    let outcome = match runtime.build() {
-        Ok(runtime) => {
-            let outcome = runtime.block_on(daemon::run(config, early));
+    let runtimes = runtime("worker").and_then(|main| Ok((main, runtime("agents")?)));
+    let outcome = match runtimes {
+        Ok((main, agents)) => {
+            let early = Early {
+                registry,
+                log: logging.handle(),
+                context: Context::from_environment(std::env::vars_os()),
+                agents: agents.handle().clone(),
+                own_addresses: daemon::own_addresses(std::env::vars_os()),
+            };
+            let outcome = main.block_on(daemon::run(config, early));
             // What is left is not worth waiting for: everything that matters has ended.
-            runtime.shutdown_background();
+            agents.shutdown_background();
+            main.shutdown_background();
             outcome
         }
-        Err(error) => Err(anyhow::Error::new(error).context("start the runtime")),
+        Err(error) => Err(anyhow::Error::new(error).context("start the runtimes")),
     };
     let code = match outcome {
         Ok(()) => 0,

@@ -535,7 +535,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         "WorkerThreads",
         Kind::Int { min: 0, max: 1024 },
         "0",
-        "Threads that do the work; 0 means as many as the process may use processors.",
+        "Threads that take changes from the datastore to agents, and as many again for what agents ask for (handshakes, snapshots); 0 means as many as the process may use processors.",
     )
     .unit("threads")
     .ours(),

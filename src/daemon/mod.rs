@@ -22,6 +22,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use prometheus::Registry;
+use tokio::runtime::Handle;
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -72,6 +73,10 @@ pub struct Early {
     pub log: LogHandle,
     /// Surroundings that influence conversion: `USE_POD_CIDR`, `FELIX_INTERFACEPREFIX`.
     pub context: Context,
+    /// Where connections to agents are served, apart from everything else. Thousands that come at the same time (handshakes,
+    /// snapshots) keep its threads busy for seconds; pipelines and pumps have threads of their own, and those who are
+    /// connected already get their changes meanwhile.
+    pub agents: Handle,
     /// Addresses of this pod, where the environment tells them: `POD_IP`, `POD_IPS`.
     pub own_addresses: Vec<IpAddr>,
 }
@@ -200,8 +205,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
 
     let alive = health.register("SyncServer", Reports::Live, REPORT_TIMEOUT);
     alive.report_live(true);
-    let serving = bound.run(move || alive.report_live(true));
-    tokio::pin!(serving);
+    let mut serving = early.agents.spawn(bound.run(move || alive.report_live(true)));
     let profile = config.debug.memory_profile_path.clone();
     let reload = source.reload;
     let mut drain_deadline = None;
@@ -213,7 +217,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
             }
         };
         tokio::select! {
-            () = &mut serving => break Ok(()),
+            served = &mut serving => break served.context("serve agents"),
             failure = tasks.failure() => {
                 error!(target: crate::logging::FATAL_TARGET, %failure, "a part of the daemon failed");
                 break Err(anyhow::Error::new(failure));

@@ -20,7 +20,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -87,7 +86,6 @@ pub(super) struct Feed {
     clients: AtomicUsize,
     ended: AtomicBool,
     state: Mutex<State>,
-    head: watch::Sender<u64>,
     pump: Pump,
     demand: Consumer,
 }
@@ -109,7 +107,13 @@ struct Shared {
 
 impl Feed {
     /// A feed without clients, and where it begins to follow its cache.
-    pub(super) fn new(key: FeedKey, config: FeedConfig, source: &Source, tasks: TaskTracker) -> (Arc<Self>, Trail) {
+    pub(super) fn new(
+        key: FeedKey,
+        config: FeedConfig,
+        source: &Source,
+        pump: Pump,
+        tasks: TaskTracker,
+    ) -> (Arc<Self>, Trail) {
         let trail = source.reader.follow();
         let state = State {
             ring: Ring::new(trail.position(), config.limits),
@@ -117,7 +121,6 @@ impl Feed {
             snapshot: None,
             previous: Weak::new(),
         };
-        let (head, _) = watch::channel(0);
         let feed = Self {
             format: key.wire.format(),
             key,
@@ -128,8 +131,7 @@ impl Feed {
             clients: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             state: Mutex::new(state),
-            head,
-            pump: Pump::new(tokio::runtime::Handle::current().metrics().num_workers()),
+            pump,
             demand: source.reader.demand().consumer(),
         };
         (Arc::new(feed), trail)
@@ -176,11 +178,6 @@ impl Feed {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// Changes whenever there is more to take. Mark it seen *before* looking.
-    pub(super) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.head.subscribe()
-    }
-
     /// Appends what follows a place to `out`; see [`Ring::take`]. Returns the newest place as well.
     pub(super) fn take(&self, from: &Mark, max_bytes: usize, out: &mut VecDeque<Bytes>) -> (Taken, Arc<Mark>) {
         let state = self.lock();
@@ -225,6 +222,7 @@ impl Feed {
         let base = last.as_ref().map(|last| last.snapshot.as_base());
         drop(last);
         self.metrics.snapshots_generated.inc();
+        // With the connections: what newcomers cost is not to be felt by those who are served already.
         self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone()));
         snapshot
     }
@@ -273,7 +271,7 @@ impl Feed {
         if let Some(feeds) = feeds.upgrade() {
             feeds.forget(&self);
         }
-        self.head.send_modify(|ticks| *ticks += 1);
+        self.pump.end();
     }
 
     /// Publishes everything there is, from the crumb `first` on.
@@ -303,7 +301,7 @@ impl Feed {
 
     fn announce(&self) {
         self.lock().pace.on_published(Instant::now());
-        self.head.send_modify(|ticks| *ticks += 1);
+        self.pump.call();
     }
 
     /// Crumbs that go into one message: with a pace, all that came while the round waited, for one message costs every client
@@ -448,18 +446,15 @@ mod tests {
     async fn a_feed_says_when_it_can_make_use_of_more_while_it_has_clients() {
         const PACE: Duration = Duration::from_millis(20);
         let (mut cache, lease) = lone_feed_with_pace(PACE);
-        let mut head = lease.subscribe();
         let mut change = |value: &[u8]| cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(value))])]);
         let demand = lease.reader().demand().clone();
         assert_eq!(demand.next(), None, "nothing has been served: anything is of use");
         let start = Instant::now();
         change(b"1");
-        head.changed().await.expect("the feed lives");
         tokio::time::sleep(Duration::from_millis(1)).await;
         assert_eq!(demand.next(), Some(start + PACE));
         change(b"2");
-        head.changed().await.expect("the feed lives");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        tokio::time::sleep(PACE).await;
         assert_eq!(demand.next(), Some(start + 2 * PACE));
         drop(lease);
         tokio::time::sleep(2 * HOUSEKEEPING).await;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -39,17 +40,23 @@ pub(super) struct Feeds {
     sources: BTreeMap<SyncerType, Source>,
     by_key: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
     tasks: TaskTracker,
+    /// Where feeds and pumps run: with the pipelines, not with the connections.
+    runtime: Handle,
     stop: CancellationToken,
 }
 
 impl Feeds {
+    /// No feeds yet. They will run on the runtime that this is called on.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
     pub(super) fn new(
         config: FeedConfig,
         sources: BTreeMap<SyncerType, Source>,
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Arc<Self> {
-        Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, stop })
+        Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, runtime: Handle::current(), stop })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
@@ -67,14 +74,15 @@ impl Feeds {
         if !key.filter.admits_all() && filtered >= MAX_FILTERED_FEEDS {
             return Err(NoFeed::TooManyFilters);
         }
-        let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, self.tasks.clone());
+        let pump = Pump::new(self.runtime.metrics().num_workers());
+        let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, pump, self.tasks.clone());
         let lease = feed.lease();
         feeds.insert(key, feed.clone());
         drop(feeds);
         for shard in 0..feed.pump().shards() {
-            self.tasks.spawn(Pump::run(feed.clone(), shard));
+            self.tasks.spawn_on(Pump::run(feed.clone(), shard), &self.runtime);
         }
-        self.tasks.spawn(feed.run(trail, Arc::downgrade(self), self.stop.clone()));
+        self.tasks.spawn_on(feed.run(trail, Arc::downgrade(self), self.stop.clone()), &self.runtime);
         Ok(lease)
     }
 

@@ -354,7 +354,7 @@ mod tests {
     use super::super::feed::Feed;
     use super::super::liveness::Timeouts;
     use super::super::sender::Patience;
-    use super::super::tests::harness::{lone_feed, update};
+    use super::super::tests::harness::{eventually, lone_feed, update};
     use super::super::tracker::Tracker;
     use super::super::transport::Transport;
     use super::*;
@@ -433,11 +433,8 @@ mod tests {
         /// A change, up to its being in the ring.
         async fn change(&mut self, value: &[u8]) {
             let before = self.feed.head().sequence;
-            let mut head = self.feed.subscribe();
             self.cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(value))])]);
-            while self.feed.head().sequence == before {
-                head.changed().await.expect("the feed lives");
-            }
+            eventually("it is in the ring", || self.feed.head().sequence > before).await;
         }
 
         async fn read(&mut self, bytes: usize) {

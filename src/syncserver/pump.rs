@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::sync::Notify;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
 
@@ -35,6 +36,9 @@ const STRETCH_BYTES: usize = 256 << 10;
 
 /// Most pumps of a feed. More would wait for each other in the kernel rather than write faster.
 const MAX_SHARDS: usize = 8;
+
+/// Connections in a row that one pump serves: where there are few in all, only one pump has to be woken.
+const ROW: u64 = 64;
 
 /// A client that may be served by a pump.
 pub(super) trait Passenger: Send + Sync {
@@ -142,6 +146,8 @@ impl<'a> Pass<'a> {
 #[derive(Default)]
 struct Shard {
     passengers: Mutex<BTreeMap<u64, Arc<dyn Passenger>>>,
+    /// There is a round to be taken to them.
+    called: Notify,
 }
 
 impl Shard {
@@ -195,19 +201,34 @@ impl Pump {
 
     fn shard_of(&self, id: u64) -> &Shard {
         let shards = self.shards.len() as u64;
-        &self.shards[usize::try_from(id % shards).expect("a remainder of a usize is a usize")]
+        &self.shards[usize::try_from(id / ROW % shards).expect("a remainder of a usize is a usize")]
+    }
+
+    /// There is more in the ring: has it taken to all clients that rest. Pumps without clients sleep on; who comes later looks
+    /// into the ring before it rests.
+    pub(super) fn call(&self) {
+        for shard in &self.shards {
+            if !shard.lock().is_empty() {
+                shard.called.notify_one();
+            }
+        }
+    }
+
+    /// There will be no more: all pumps are to go around once more and end.
+    pub(super) fn end(&self) {
+        for shard in &self.shards {
+            shard.called.notify_one();
+        }
     }
 
     /// Serves the clients of one shard for as long as the feed lives.
     pub(super) async fn run(feed: Arc<Feed>, shard: usize) {
-        let mut head = feed.subscribe();
+        let shard = &feed.pump().shards[shard];
         let mut first = 0;
         loop {
-            // Never an error: the feed, which has the other end, is alive as long as we are.
-            let _alive = head.changed().await;
+            shard.called.notified().await;
             // Looked at before the pass: after it there will be nothing more.
             let ended = feed.has_ended();
-            let shard = &feed.pump().shards[shard];
             first = shard.pass(&feed, first).await;
             if ended {
                 for passenger in shard.lock().values() {
@@ -280,6 +301,8 @@ impl Drop for Seat {
 mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use futures_util::FutureExt;
+
     use super::super::tests::harness::lone_feed;
     use super::*;
 
@@ -324,6 +347,24 @@ mod tests {
         drop(seats);
         feed.pump().shards[0].pass(&feed, first).await;
         assert!(log.lock().expect("not poisoned").is_empty(), "whoever has left is not served");
+    }
+
+    #[test]
+    fn only_pumps_with_clients_are_woken() {
+        let pump = Pump::new(2);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
+        pump.shard_of(3).lock().insert(3, witness(3));
+        pump.shard_of(ROW - 1).lock().insert(ROW - 1, witness(ROW - 1));
+        pump.call();
+        let called = |shard: &Shard| shard.called.notified().now_or_never().is_some();
+        assert_eq!((called(&pump.shards[0]), called(&pump.shards[1])), (true, false), "few clients have one pump");
+        pump.shard_of(ROW).lock().insert(ROW, witness(ROW));
+        pump.call();
+        assert_eq!((called(&pump.shards[0]), called(&pump.shards[1])), (true, true));
+        pump.shards.iter().for_each(|shard| shard.lock().clear());
+        pump.end();
+        assert_eq!((called(&pump.shards[0]), called(&pump.shards[1])), (true, true), "all end");
     }
 
     #[tokio::test]

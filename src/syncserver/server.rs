@@ -86,8 +86,11 @@ impl Server {
 
     /// Serves whatever a listener brings.
     ///
+    /// Feeds and the pumps that write to clients run on the runtime that this is called on, connections on the one that runs
+    /// [`Bound::run`]; they may be the same.
+    ///
     /// # Panics
-    /// When a cache has no metrics beside it.
+    /// When a cache has no metrics beside it, and outside of a runtime.
     #[must_use]
     pub fn with_listener<L: Listener>(
         listener: L,

@@ -126,7 +126,7 @@ impl World {
 }
 
 /// Waits until something holds, giving way to everybody in between.
-pub(super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+pub(in super::super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let waited = timeout(PATIENCE, async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(1)).await;
