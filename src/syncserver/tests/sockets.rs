@@ -62,6 +62,34 @@ async fn tcp_clients_of_both_families_get_what_there_is() {
 }
 
 #[tokio::test]
+async fn who_is_connected_gets_changes_while_the_threads_of_connections_are_busy() {
+    let agents = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
+    let (bound, mut felix) = bind(Config { port: 0, ..config() }).await.expect("a free port");
+    let (port, handle) = (bound.local_addr().expect("bound").port(), bound.handle());
+    let run = agents.spawn(bound.run(|| {}));
+    felix.apply(vec![SyncerEvent::Status(SyncStatus::InSync)]);
+    let stream = TcpStream::connect(("127.0.0.1", port)).await.expect("connected");
+    let mut client = Client::new(stream, Speech::GobSnappy);
+    client.hello("felix").await;
+    client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+    // Newcomers by the thousand, as far as the only thread is concerned. It is free when this begins: the client rests.
+    let ((busy, is_busy), (free, may_end)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+    agents.spawn(async move {
+        busy.send(()).expect("the test waits");
+        may_end.recv().expect("the test ends it");
+    });
+    is_busy.recv().expect("it runs");
+    for key in ["/a", "/b"] {
+        felix.apply(vec![SyncerEvent::Updates(vec![update(key, Some(b"1"))])]);
+        client.until("the change", |client| client.map.contains_key(key)).await;
+    }
+    free.send(()).expect("it waits");
+    handle.stop();
+    run.await.expect("it ends well");
+    agents.shutdown_background();
+}
+
+#[tokio::test]
 async fn a_port_that_is_taken_is_an_error_in_words() {
     let (first, _felix) = bind(Config { host: "127.0.0.1".to_owned(), port: 0, ..config() }).await.expect("free");
     let port = first.local_addr().expect("bound").port();
