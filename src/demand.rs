@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A feed with many agents serves them in turns (`syncserver/pace.rs`). What comes in between waits for the next one all the
-//! same, wherever it waits. Waiting where it comes from costs least: a kind watch then reads several changes at once, and
-//! every stage is woken once for all of them instead of once for each.
+//! same, wherever it waits. Waiting at the beginning costs least: a kind watch gathers several changes, and every stage after
+//! it is woken once for all of them instead of once for each.
 //!
 //! Invariants: whoever is fed by a pipeline and says nothing, or has nothing to wait for, is never waited for; a moment in
 //! the past means that anything is of use at once.

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use futures_util::{FutureExt, StreamExt};
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 use tracing::{debug, error, info, warn};
 
 use super::machine::{Machine, Step, Verdict};
@@ -26,10 +26,8 @@ const NEW_REASON_INTERVAL: Duration = Duration::from_secs(10);
 const LEAD: Duration = Duration::from_millis(2);
 /// Longest time for which changes are put off, whatever subscribers say. The default of the longest pace.
 const LONGEST_PUT_OFF: Duration = Duration::from_millis(250);
-/// A watch that brings more events than this at once is not put off: it would fill the buffers of the connection.
+/// As soon as there are so many changes they are not put off any longer: the stages need the time until they are of use.
 const BURST: usize = 32;
-/// Most events that are gathered into one batch: as many as pass the stages together.
-const MOST_GATHERED: usize = 1000;
 
 /// What a watch yields.
 type Next = Option<Result<WatchBatch, Error>>;
@@ -175,8 +173,8 @@ impl KindWatch {
             };
             match next {
                 Some(Ok(mut batch)) => {
-                    if self.put_off(&batch).await {
-                        ahead = gather(&mut batch, &mut batches);
+                    if let Some(until) = self.put_off(&batch) {
+                        ahead = gather(&mut batch, &mut batches, until).await;
                     }
                     if self.machine.failures() > 0 {
                         info!(kind = %self.kind, failures = self.machine.failures(), "datastore answers again");
@@ -204,18 +202,15 @@ impl KindWatch {
         }
     }
 
-    /// Waits until shortly before a subscriber can make use of these changes. Returns whether that took any time.
-    async fn put_off(&self, batch: &WatchBatch) -> bool {
-        if batch.events.is_empty() || batch.events.len() > BURST {
-            return false;
+    /// Until when a batch is put off, because no subscriber can make use of it before.
+    fn put_off(&self, batch: &WatchBatch) -> Option<Instant> {
+        if batch.events.is_empty() {
+            return None;
         }
-        let next = self.subscribers.iter().filter_map(|subscriber| subscriber.demand.next()).min();
+        let next = self.subscribers.iter().filter_map(|subscriber| subscriber.demand.next()).min()?;
         let now = Instant::now();
-        let Some(until) = next.and_then(|next| next.checked_sub(LEAD)).filter(|until| *until > now) else {
-            return false;
-        };
-        tokio::time::sleep_until(until.min(now + LONGEST_PUT_OFF)).await;
-        true
+        let until = next.checked_sub(LEAD)?.min(now + LONGEST_PUT_OFF);
+        (until > now).then_some(until)
     }
 
     async fn failed(&mut self, error: Error) {
@@ -297,11 +292,17 @@ impl KindWatch {
     }
 }
 
-/// Adds the changes that have come in the meantime. Returns what came after them and is something else.
-fn gather(batch: &mut WatchBatch, batches: &mut BoxStream<'static, Result<WatchBatch, Error>>) -> Option<Next> {
-    // Batches without events stay what they are: they tell a position to whoever converts the objects.
-    while (1..MOST_GATHERED).contains(&batch.events.len()) {
-        match batches.next().now_or_never()? {
+/// Adds the changes that come until then. Returns what came after them and is something else.
+async fn gather(
+    batch: &mut WatchBatch,
+    batches: &mut BoxStream<'static, Result<WatchBatch, Error>>,
+    until: Instant,
+) -> Option<Next> {
+    while batch.events.len() < BURST {
+        // Read all the time: what is left in the connection is not there yet when it is needed.
+        let next = timeout_at(until, batches.next()).await.ok()?;
+        match next {
+            // Batches without events stay what they are: they tell a position to whoever converts the objects.
             Some(Ok(next)) if !next.events.is_empty() => {
                 batch.events.extend(next.events);
                 batch.revision = next.revision;

@@ -10,7 +10,7 @@
 //! - nothing is ever reported as deleted because a datastore, a kind or a connection is away: deletes that happened
 //!   unseen are found by the caches, by comparison with the next whole list;
 //! - a subscriber that is slow slows the reading from the datastore; nothing is buffered beyond its bounded channel;
-//! - while no subscriber can make use of changes yet ([`Demand`]), they are left where they are, and read together.
+//! - while no subscriber can make use of changes yet ([`Demand`]), they are gathered, and handed on together.
 
 mod driver;
 mod hub;
