@@ -129,7 +129,7 @@ impl Client {
         self.asked_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// It need not make room for others yet. False: it has to end for another reason.
+    /// It need not make room for others. False: nobody asked, or it has to end for another reason.
     pub(super) fn withdraw_eviction(&self) -> bool {
         self.order.compare_exchange(Order::Evict as u8, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
@@ -160,6 +160,8 @@ impl Client {
 
     /// Ready once there is something to say to the connection. For the connection's own task only.
     pub(super) fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
+        // It was asked to make room while its handshake came to an end: that is what was wanted.
+        self.withdraw_eviction();
         if let Poll::Ready(reason) = self.poll_order(cx) {
             return Poll::Ready(Call::End(reason));
         }
@@ -267,6 +269,8 @@ impl Tracker {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use proptest::prelude::*;
 
     use super::super::governor::Governor;
@@ -290,6 +294,24 @@ mod tests {
             1 => (0_usize..20).prop_map(Step::Limit),
             4 => Just(Step::Look),
         ]
+    }
+
+    #[test]
+    fn an_eviction_may_be_withdrawn_and_nothing_else_and_means_nothing_once_the_handshake_is_over() {
+        let client = Client::new(1, SocketAddr::from(([10, 0, 0, 1], 1)), None, Instant::now());
+        let cx = &mut Context::from_waker(Waker::noop());
+        client.ask_to_make_room(Instant::now());
+        assert_eq!(client.poll_order(cx), Poll::Ready(CloseReason::HandshakeEvicted));
+        assert!(client.withdraw_eviction() && !client.withdraw_eviction());
+        assert_eq!(client.poll_order(cx), Poll::Pending);
+        client.ask_to_make_room(Instant::now());
+        assert_eq!(client.poll_call(cx), Poll::Pending, "it streams");
+        client.ask_to_make_room(Instant::now());
+        client.order(Order::Drain);
+        client.order(Order::Stop);
+        client.ask_to_make_room(Instant::now());
+        assert!(!client.withdraw_eviction());
+        assert_eq!(client.poll_call(cx), Poll::Ready(Call::End(CloseReason::Draining)), "the first of the others");
     }
 
     proptest! {
