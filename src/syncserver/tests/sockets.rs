@@ -8,7 +8,7 @@ use std::time::Duration;
 use prometheus::Registry;
 use tokio::io::DuplexStream;
 use tokio::net::TcpStream;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::harness::*;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
@@ -81,7 +81,8 @@ async fn who_is_connected_gets_changes_while_the_threads_of_connections_are_busy
     is_busy.recv().expect("it runs");
     for key in ["/a", "/b"] {
         felix.apply(vec![SyncerEvent::Updates(vec![update(key, Some(b"1"))])]);
-        client.until("the change", |client| client.map.contains_key(key)).await;
+        let change = client.until("the change", |client| client.map.contains_key(key));
+        timeout(Duration::from_secs(30), change).await.expect("it comes while the other threads are busy");
     }
     free.send(()).expect("it waits");
     handle.stop();
