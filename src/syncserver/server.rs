@@ -8,12 +8,12 @@
 //! Nothing that a single connection does can hold up the loop here: TLS and hello happen in the connection's own task, under
 //! a time-out; a failing `accept` is tried again after a pause.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -33,7 +33,7 @@ use super::peers::Peers;
 use super::ring::Limits;
 use super::sender::Patience;
 use super::status::ClientStatus;
-use super::tracker::{Order, Tracker};
+use super::tracker::{Client, Order, Tracker};
 use super::transport::{Listener, TcpInlet, TlsSource};
 use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::snapcache::Reader;
@@ -268,7 +268,8 @@ impl<L: Listener> Bound<L> {
     pub async fn run(self, alive: impl Fn() + Send) {
         let Self { listener, config, seed, metrics, shared, state, slots, feed_tasks, stop_feeds } = self;
         let connections = TaskTracker::new();
-        let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None });
+        let handshakes = Handshakes::default();
+        let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None, handshakes });
         // The upper half is random so that numbers of different lives of the server do not meet in one log.
         let mut next_id = (seed & 0xffff_ffff_0000_0000) | 1;
         let mut phase = state.phase.subscribe();
@@ -301,11 +302,14 @@ impl<L: Listener> Bound<L> {
             tokio::select! {
                 _ = phase.changed() => {}
                 _ = heartbeat.tick() => alive(),
-                accepted = next_connection(accepting.as_mut(), &state.tracker, &metrics) => {
+                accepted = next_connection(accepting.as_mut(), &metrics) => {
                     let (stream, peer, slot) = accepted;
                     metrics.connections_accepted.inc();
                     let client = state.tracker.add(next_id, peer, L::near_end(&stream), Instant::now());
                     next_id += 1;
+                    if let Some(accepting) = &mut accepting {
+                        accepting.handshakes.add(&client, config.max_handshakes);
+                    }
                     let task = one_connection::<L>(stream, client, slot, shared.clone(), state.clone(), metrics.clone());
                     connections.spawn(task);
                 }
@@ -355,6 +359,47 @@ struct Accepting<L> {
     slots: Arc<Semaphore>,
     slot: Option<OwnedSemaphorePermit>,
     pause: Option<(Duration, Instant)>,
+    handshakes: Handshakes,
+}
+
+/// Connections in their handshake, those first that were accepted, or asked to make room for others, longest ago.
+#[derive(Default)]
+struct Handshakes(VecDeque<(Instant, Weak<Client>)>);
+
+impl Handshakes {
+    /// A connection was accepted. At most so many are in their handshake.
+    fn add(&mut self, client: &Arc<Client>, most: usize) {
+        // Those that are through are forgotten when they come to the front, or else here.
+        if self.0.len() > 2 * most {
+            self.0.retain(|(_, client)| in_handshake(client).is_some());
+        }
+        self.0.push_back((client.accepted_at, Arc::downgrade(client)));
+    }
+
+    /// Since when the one that was left alone for longest has been.
+    fn oldest(&mut self) -> Option<Instant> {
+        while let Some((since, client)) = self.0.front() {
+            if in_handshake(client).is_some() {
+                return Some(*since);
+            }
+            self.0.pop_front();
+        }
+        None
+    }
+
+    /// Asks that one to make room for others, unless its peer has been heard of since it was asked last.
+    fn ask_oldest(&mut self, now: Instant) {
+        if let Some((_, weak)) = self.0.pop_front()
+            && let Some(client) = in_handshake(&weak)
+        {
+            client.order(Order::Evict);
+            self.0.push_back((now, weak));
+        }
+    }
+}
+
+fn in_handshake(client: &Weak<Client>) -> Option<Arc<Client>> {
+    client.upgrade().filter(|client| client.is_in_handshake())
 }
 
 /// The next connection, with its right to be in handshake. Waits forever when nothing is accepted any more.
@@ -363,7 +408,6 @@ struct Accepting<L> {
 /// Cancel safe: what has been achieved is kept in `accepting`.
 async fn next_connection<L: Listener>(
     accepting: Option<&mut Accepting<L>>,
-    tracker: &Tracker,
     metrics: &ServerMetrics,
 ) -> (L::Stream, SocketAddr, OwnedSemaphorePermit) {
     let Some(accepting) = accepting else { return pending().await };
@@ -373,7 +417,7 @@ async fn next_connection<L: Listener>(
         }
         let slot = match accepting.slot.take() {
             Some(slot) => slot,
-            None => free_slot(&accepting.slots, tracker).await,
+            None => free_slot(&accepting.slots, &mut accepting.handshakes).await,
         };
         let slot = accepting.slot.insert(slot);
         debug_assert_eq!(slot.num_permits(), 1, "one connection, one slot");
@@ -399,23 +443,19 @@ async fn next_connection<L: Listener>(
     }
 }
 
-/// Waits for a connection to leave its handshake. When they take too long, the oldest one is made to.
-async fn free_slot(slots: &Arc<Semaphore>, tracker: &Tracker) -> OwnedSemaphorePermit {
+/// Waits for a connection to leave its handshake. When they take too long, the oldest ones are asked to.
+async fn free_slot(slots: &Arc<Semaphore>, handshakes: &mut Handshakes) -> OwnedSemaphorePermit {
     loop {
         let acquire = slots.clone().acquire_owned();
         let evict_at = if slots.available_permits() > 0 {
             None
         } else {
-            tracker.oldest_handshake().map(|(_, since)| since + HANDSHAKE_PATIENCE)
+            handshakes.oldest().map(|since| since + HANDSHAKE_PATIENCE)
         };
         tokio::select! {
             biased;
             slot = acquire => return slot.expect("the semaphore is never closed"),
-            () = sleep_or_never(evict_at) => {
-                if let Some((client, _)) = tracker.oldest_handshake() {
-                    client.ask_to_make_room(Instant::now());
-                }
-            }
+            () = sleep_or_never(evict_at) => handshakes.ask_oldest(Instant::now()),
         }
     }
 }
@@ -435,7 +475,7 @@ impl Drop for Tracked {
 
 async fn one_connection<L: Listener>(
     stream: L::Stream,
-    client: Arc<super::tracker::Client>,
+    client: Arc<Client>,
     slot: OwnedSemaphorePermit,
     shared: Arc<Shared>,
     state: Arc<State>,

@@ -47,8 +47,6 @@ pub(super) struct Client {
     /// Our end of the connection, where it is known.
     pub(super) near: Option<SocketAddr>,
     pub(super) accepted_at: Instant,
-    /// When it was accepted, or asked last to make room for others.
-    asked_at: Mutex<Instant>,
     /// Bytes that came during the handshake.
     heard: AtomicU64,
     pub(super) agent: OnceLock<Agent>,
@@ -79,7 +77,6 @@ impl Client {
             peer,
             near,
             accepted_at: now,
-            asked_at: Mutex::new(now),
             heard: AtomicU64::new(0),
             agent: OnceLock::new(),
             feed: OnceLock::new(),
@@ -95,6 +92,11 @@ impl Client {
 
     pub(super) fn set_state(&self, state: ClientState) {
         self.state.store(state as u8, Ordering::Relaxed);
+    }
+
+    /// Whether its hello has not come yet.
+    pub(super) fn is_in_handshake(&self) -> bool {
+        self.state() == ClientState::Handshake
     }
 
     fn state(&self) -> ClientState {
@@ -117,16 +119,6 @@ impl Client {
         let outranks = |earlier: u8| (earlier == 0 || earlier == Order::Evict as u8).then_some(order as u8);
         let _earlier_order = self.order.fetch_update(Ordering::AcqRel, Ordering::Acquire, outranks);
         self.waker.wake();
-    }
-
-    /// Asks the connection to make room for others, unless its peer has been heard of since it was asked last.
-    pub(super) fn ask_to_make_room(&self, now: Instant) {
-        *self.asked_at() = now;
-        self.order(Order::Evict);
-    }
-
-    fn asked_at(&self) -> MutexGuard<'_, Instant> {
-        self.asked_at.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// It need not make room for others. False: nobody asked, or it has to end for another reason.
@@ -257,14 +249,6 @@ impl Tracker {
             client.order(order);
         }
     }
-
-    /// The connection in its handshake that was left alone for longest, and since when.
-    pub(super) fn oldest_handshake(&self) -> Option<(Arc<Client>, Instant)> {
-        let clients = self.lock();
-        let handshakes = clients.values().filter(|client| client.state() == ClientState::Handshake);
-        let (client, since) = handshakes.map(|client| (client, *client.asked_at())).min_by_key(|(_, since)| *since)?;
-        Some((client.clone(), since))
-    }
 }
 
 #[cfg(test)]
@@ -300,16 +284,16 @@ mod tests {
     fn an_eviction_may_be_withdrawn_and_nothing_else_and_means_nothing_once_the_handshake_is_over() {
         let client = Client::new(1, SocketAddr::from(([10, 0, 0, 1], 1)), None, Instant::now());
         let cx = &mut Context::from_waker(Waker::noop());
-        client.ask_to_make_room(Instant::now());
+        client.order(Order::Evict);
         assert_eq!(client.poll_order(cx), Poll::Ready(CloseReason::HandshakeEvicted));
         assert!(client.withdraw_eviction() && !client.withdraw_eviction());
         assert_eq!(client.poll_order(cx), Poll::Pending);
-        client.ask_to_make_room(Instant::now());
+        client.order(Order::Evict);
         assert_eq!(client.poll_call(cx), Poll::Pending, "it streams");
-        client.ask_to_make_room(Instant::now());
+        client.order(Order::Evict);
         client.order(Order::Drain);
         client.order(Order::Stop);
-        client.ask_to_make_room(Instant::now());
+        client.order(Order::Evict);
         assert!(!client.withdraw_eviction());
         assert_eq!(client.poll_call(cx), Poll::Ready(Call::End(CloseReason::Draining)), "the first of the others");
     }

@@ -161,15 +161,16 @@ impl KindWatch {
         }
         let mut ahead = None;
         let end = loop {
-            let next = match ahead.take() {
-                Some(next) => next,
-                None => tokio::select! {
+            let next = if let Some(next) = ahead.take() {
+                next
+            } else {
+                tokio::select! {
                     next = batches.next() => next,
                     Some(subscriber) = self.joining.recv() => {
                         self.join(subscriber);
                         break WatchEnd::Joined;
                     }
-                },
+                }
             };
             match next {
                 Some(Ok(mut batch)) => {
