@@ -4,6 +4,8 @@
 //! pieces and gives the content of its chunks one at a time. Feeds and feeds on [`super::gob`]. A chunk is at most 64 KiB
 //! unpacked, so a peer cannot make us hold more than one packed and one unpacked chunk beyond what was pushed.
 
+use std::cell::RefCell;
+
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 /// The chunk that every stream begins with.
@@ -21,6 +23,11 @@ const COMPRESSED: u8 = 0x00;
 const UNCOMPRESSED: u8 = 0x01;
 const IDENTIFIER: u8 = 0xff;
 const FIRST_SKIPPABLE: u8 = 0x80;
+
+thread_local! {
+    /// Kept, for its table of 32 KiB would be cleared for each message otherwise: for a small one that is most of the work.
+    static ENCODER: RefCell<snap::raw::Encoder> = RefCell::new(snap::raw::Encoder::new());
+}
 
 /// A stream that is not framed snappy. Final.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -85,6 +92,11 @@ pub enum Error {
     },
 }
 
+/// Runs with this thread's encoder, which must not be asked for again meanwhile.
+pub(super) fn with_encoder<T>(run: impl FnOnce(&mut snap::raw::Encoder) -> T) -> T {
+    ENCODER.with_borrow_mut(run)
+}
+
 /// Appends `raw` as whole chunks, preceded by the stream identifier if the stream begins here.
 ///
 /// As in Go, a block is stored as it is unless compression saves an eighth.
@@ -92,12 +104,12 @@ pub fn frame(raw: &[u8], out: &mut BytesMut, with_identifier: bool) {
     if with_identifier {
         out.put_slice(STREAM_IDENTIFIER);
     }
-    let mut encoder = snap::raw::Encoder::new();
     for block in raw.chunks(MAX_BLOCK) {
         let start = out.len();
         let content = start + HEADER + CHECKSUM;
         out.resize(content + snap::raw::max_compress_len(block.len()), 0);
-        let packed = encoder.compress(block, &mut out[content..]).expect("there is room for the worst case of 64 KiB");
+        let packed = with_encoder(|encoder| encoder.compress(block, &mut out[content..]));
+        let packed = packed.expect("there is room for the worst case of 64 KiB");
         let (kind, length) = if packed < block.len() - block.len() / 8 {
             out.truncate(content + packed);
             (COMPRESSED, packed)

@@ -8,17 +8,17 @@
 //! Nothing that a single connection does can hold up the loop here: TLS and hello happen in the connection's own task, under
 //! a time-out; a failing `accept` is tried again after a pause.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use prometheus::IntGauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -32,6 +32,7 @@ use super::liveness::Timeouts;
 use super::peers::Peers;
 use super::ring::Limits;
 use super::sender::Patience;
+use super::slots::{Slots, sleep_or_never};
 use super::status::ClientStatus;
 use super::tracker::{Client, Order, Tracker};
 use super::transport::{Listener, TcpInlet, TlsSource};
@@ -45,10 +46,6 @@ const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
 
 /// Longest pause between attempts to accept: how long a healthy server may seem deaf after the cause has gone.
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
-
-/// A connection in its handshake whose peer has been silent for this long may be closed to make room for another one.
-/// Handshakes take milliseconds; when a server is overloaded by honest clients, it is not they who are silent.
-const HANDSHAKE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Least interval of anything periodic: a setting of nothing at all must not make a loop spin.
 const TICK: Duration = Duration::from_millis(1);
@@ -142,7 +139,6 @@ impl Server {
         state.show_limit();
         Bound {
             listener,
-            slots: Arc::new(Semaphore::new(config.max_handshakes.clamp(1, Semaphore::MAX_PERMITS))),
             config,
             seed,
             metrics: metrics.server,
@@ -240,7 +236,6 @@ pub struct Bound<L> {
     metrics: ServerMetrics,
     shared: Arc<Shared>,
     state: Arc<State>,
-    slots: Arc<Semaphore>,
     feed_tasks: TaskTracker,
     stop_feeds: CancellationToken,
 }
@@ -266,10 +261,10 @@ impl<L: Listener> Bound<L> {
     /// # Cancel safety
     /// Dropping the future ends neither connections nor feeds; use [`Handle::stop`].
     pub async fn run(self, alive: impl Fn() + Send) {
-        let Self { listener, config, seed, metrics, shared, state, slots, feed_tasks, stop_feeds } = self;
+        let Self { listener, config, seed, metrics, shared, state, feed_tasks, stop_feeds } = self;
         let connections = TaskTracker::new();
-        let handshakes = Handshakes::default();
-        let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None, handshakes });
+        let slots = Slots::new(config.max_handshakes);
+        let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None });
         // The upper half is random so that numbers of different lives of the server do not meet in one log.
         let mut next_id = (seed & 0xffff_ffff_0000_0000) | 1;
         let mut phase = state.phase.subscribe();
@@ -308,7 +303,7 @@ impl<L: Listener> Bound<L> {
                     let client = state.tracker.add(next_id, peer, L::near_end(&stream), Instant::now());
                     next_id += 1;
                     if let Some(accepting) = &mut accepting {
-                        accepting.handshakes.add(&client, config.max_handshakes);
+                        accepting.slots.given_to(&client);
                     }
                     let task = one_connection::<L>(stream, client, slot, shared.clone(), state.clone(), metrics.clone());
                     connections.spawn(task);
@@ -346,60 +341,12 @@ impl<L: Listener> Bound<L> {
     }
 }
 
-async fn sleep_or_never(at: Option<Instant>) {
-    match at {
-        Some(at) => sleep_until(at).await,
-        None => pending().await,
-    }
-}
-
 /// The inlet of a running server.
 struct Accepting<L> {
     listener: L,
-    slots: Arc<Semaphore>,
+    slots: Slots,
     slot: Option<OwnedSemaphorePermit>,
     pause: Option<(Duration, Instant)>,
-    handshakes: Handshakes,
-}
-
-/// Connections in their handshake, those first that were accepted, or asked to make room for others, longest ago.
-#[derive(Default)]
-struct Handshakes(VecDeque<(Instant, Weak<Client>)>);
-
-impl Handshakes {
-    /// A connection was accepted. At most so many are in their handshake.
-    fn add(&mut self, client: &Arc<Client>, most: usize) {
-        // Those that are through are forgotten when they come to the front, or else here.
-        if self.0.len() > 2 * most {
-            self.0.retain(|(_, client)| in_handshake(client).is_some());
-        }
-        self.0.push_back((client.accepted_at, Arc::downgrade(client)));
-    }
-
-    /// Since when the one that was left alone for longest has been.
-    fn oldest(&mut self) -> Option<Instant> {
-        while let Some((since, client)) = self.0.front() {
-            if in_handshake(client).is_some() {
-                return Some(*since);
-            }
-            self.0.pop_front();
-        }
-        None
-    }
-
-    /// Asks that one to make room for others, unless its peer has been heard of since it was asked last.
-    fn ask_oldest(&mut self, now: Instant) {
-        if let Some((_, weak)) = self.0.pop_front()
-            && let Some(client) = in_handshake(&weak)
-        {
-            client.order(Order::Evict);
-            self.0.push_back((now, weak));
-        }
-    }
-}
-
-fn in_handshake(client: &Weak<Client>) -> Option<Arc<Client>> {
-    client.upgrade().filter(|client| client.is_in_handshake())
 }
 
 /// The next connection, with its right to be in handshake. Waits forever when nothing is accepted any more.
@@ -417,7 +364,7 @@ async fn next_connection<L: Listener>(
         }
         let slot = match accepting.slot.take() {
             Some(slot) => slot,
-            None => free_slot(&accepting.slots, &mut accepting.handshakes).await,
+            None => accepting.slots.take().await,
         };
         let slot = accepting.slot.insert(slot);
         debug_assert_eq!(slot.num_permits(), 1, "one connection, one slot");
@@ -439,23 +386,6 @@ async fn next_connection<L: Listener>(
                 }
                 accepting.pause = Some((pause, Instant::now() + pause));
             }
-        }
-    }
-}
-
-/// Waits for a connection to leave its handshake. When they take too long, the oldest ones are asked to.
-async fn free_slot(slots: &Arc<Semaphore>, handshakes: &mut Handshakes) -> OwnedSemaphorePermit {
-    loop {
-        let acquire = slots.clone().acquire_owned();
-        let evict_at = if slots.available_permits() > 0 {
-            None
-        } else {
-            handshakes.oldest().map(|since| since + HANDSHAKE_PATIENCE)
-        };
-        tokio::select! {
-            biased;
-            slot = acquire => return slot.expect("the semaphore is never closed"),
-            () = sleep_or_never(evict_at) => handshakes.ask_oldest(Instant::now()),
         }
     }
 }

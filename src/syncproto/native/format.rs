@@ -13,6 +13,7 @@ use super::payload;
 use super::{MAX_SERVER_FRAME_BYTES, MAX_UPDATES_PER_FRAME, TARGET_FRAME_BYTES};
 use crate::model::{AsOf, SyncStatus, Update};
 use crate::syncproto::format::{SeqRange, WireFormat};
+use crate::syncproto::snappy;
 
 /// Smaller payloads are not worth a compressor's time: a delta of one endpoint gains some 20 %.
 const MIN_COMPRESSED_BYTES: usize = 256;
@@ -53,7 +54,7 @@ impl Compress for Snappy {
     const COMPRESSION: Compression = Compression::Snappy;
 
     fn compress(&self, payload: &[u8], frame: &mut Vec<u8>) -> Option<()> {
-        let packed = snap::raw::Encoder::new().compress_vec(payload).ok()?;
+        let packed = snappy::with_encoder(|encoder| encoder.compress_vec(payload)).ok()?;
         frame.extend_from_slice(&packed);
         Some(())
     }
