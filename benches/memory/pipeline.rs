@@ -35,7 +35,7 @@ impl Datastore for MadeUp {
         let total = if *kind == WORKLOAD_ENDPOINT { self.endpoints } else { 0 };
         let page = move |from: usize| {
             let objects = (from..total.min(from + PAGE)).map(|i| endpoint(i, total, 0)).collect();
-            Ok(ListPage { objects, revision: Arc::from("1"), as_of: None })
+            Ok(ListPage { objects, malformed: Vec::new(), revision: Arc::from("1"), as_of: None })
         };
         stream::iter((0..total.max(1)).step_by(PAGE)).map(page).boxed()
     }

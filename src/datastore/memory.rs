@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::{Semaphore, watch};
 
-use super::{Datastore, Error, Event, Kind, ListPage, Object, ObjectId, WatchBatch};
+use super::{Datastore, Error, Event, Kind, ListPage, Malformed, Object, ObjectId, WatchBatch};
 use crate::model::{AsOf, Revision, no_revision};
 
 /// The store. Clones share the content.
@@ -36,6 +36,8 @@ struct State {
 #[derive(Debug, Default)]
 struct KindState {
     objects: BTreeMap<ObjectId, Object>,
+    /// What cannot be read, and why.
+    malformed: BTreeMap<ObjectId, String>,
     /// Revision of the next list.
     revision: Option<Revision>,
     as_of: Option<AsOf>,
@@ -119,18 +121,21 @@ impl MemoryStore {
                             object.revision = automatic(next);
                         }
                         last_revision = Some(object.revision.clone());
+                        kind_state.malformed.remove(&object.id);
                         kind_state.objects.insert(object.id.clone(), object.clone());
                         Event::Put(object)
                     }
                     Event::Delete { id, last } => {
                         last_revision = None;
+                        kind_state.malformed.remove(&id);
                         let stored = kind_state.objects.remove(&id);
                         Event::Delete { id, last: last.or(stored) }
                     }
-                    Event::Malformed { id, reason } => {
+                    Event::Malformed(malformed) => {
                         last_revision = None;
-                        kind_state.objects.remove(&id);
-                        Event::Malformed { id, reason }
+                        kind_state.objects.remove(&malformed.id);
+                        kind_state.malformed.insert(malformed.id.clone(), malformed.reason.clone());
+                        Event::Malformed(malformed)
                     }
                 });
             }
@@ -331,6 +336,10 @@ enum Look {
     Nothing,
 }
 
+fn page(objects: Vec<Object>, revision: &Revision) -> ListPage {
+    ListPage { objects, malformed: Vec::new(), revision: revision.clone(), as_of: None }
+}
+
 impl Datastore for MemoryStore {
     fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>> {
         let page_size = self.lock().page_size;
@@ -343,15 +352,15 @@ impl Datastore for MemoryStore {
             let end = kind_state.log.len();
             kind_state.positions.insert(revision.clone(), end);
             let objects: Vec<Object> = kind_state.objects.values().cloned().collect();
-            let mut pages: Vec<ListPage> = objects
-                .chunks(page_size)
-                .map(|chunk| ListPage { objects: chunk.to_vec(), revision: revision.clone(), as_of: None })
-                .collect();
+            let mut pages: Vec<ListPage> =
+                objects.chunks(page_size).map(|chunk| page(chunk.to_vec(), &revision)).collect();
             if pages.is_empty() {
-                pages.push(ListPage { objects: Vec::new(), revision, as_of: None });
+                pages.push(page(Vec::new(), &revision));
             }
             if let Some(last) = pages.last_mut() {
                 last.as_of.clone_from(&kind_state.as_of);
+                let malformed = kind_state.malformed.iter().map(|(id, reason)| (id.clone(), reason.clone()));
+                last.malformed = malformed.map(|(id, reason)| Malformed { id, reason }).collect();
             }
             Ok((pages, kind_state.page_gate.clone()))
         });

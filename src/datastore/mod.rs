@@ -98,6 +98,8 @@ pub struct Object {
 pub struct ListPage {
     /// The objects of this page.
     pub objects: Vec<Object>,
+    /// Objects of this page that count as absent.
+    pub malformed: Vec<Malformed>,
     /// The revision of the whole list: where a watch continues from.
     pub revision: Revision,
     /// The moment that the list vouches for; on the last page.
@@ -116,13 +118,17 @@ pub enum Event {
         /// Its last form.
         last: Option<Object>,
     },
-    /// The datastore holds something under this name that is not even JSON. The object counts as absent.
-    Malformed {
-        /// Which object.
-        id: ObjectId,
-        /// Why it cannot be read, for the log.
-        reason: String,
-    },
+    /// It counts as absent.
+    Malformed(Malformed),
+}
+
+/// The datastore holds something under this name that cannot be read, and is not even JSON perhaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Malformed {
+    /// Which object.
+    pub id: ObjectId,
+    /// Why it cannot be read, for the log.
+    pub reason: String,
 }
 
 /// Changes that belong together, in order. May be empty: then only the position advanced.

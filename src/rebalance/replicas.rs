@@ -19,7 +19,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::endpoints::{self, Endpoint, Identity, Service, Unreadable};
-use crate::datastore::{Event, Object, ObjectId};
+use crate::datastore::{Event, Malformed, Object, ObjectId};
 use crate::syncer::kind_watch::KindEvent;
 
 /// One server that takes connections.
@@ -82,6 +82,7 @@ impl Replicas {
                     }
                 }
             }
+            KindEvent::Malformed(_) => {}
             KindEvent::ListEnd { .. } => {
                 if let Some(listed) = self.listed.take() {
                     self.slices.retain(|name, _| listed.contains(name));
@@ -94,7 +95,7 @@ impl Replicas {
                         Event::Put(object) => {
                             self.put(object, &mut bad);
                         }
-                        Event::Delete { id, .. } | Event::Malformed { id, .. } => self.remove(id),
+                        Event::Delete { id, .. } | Event::Malformed(Malformed { id, .. }) => self.remove(id),
                     }
                 }
             }
@@ -272,7 +273,7 @@ mod tests {
         replicas.on_event(&changes(vec![Event::Delete { id: id("kube-system", "a"), last: None }]));
         assert_eq!(count(&replicas), Some(1));
         let reason = "not JSON".to_owned();
-        replicas.on_event(&changes(vec![Event::Malformed { id: id("kube-system", "b"), reason }]));
+        replicas.on_event(&changes(vec![Event::Malformed(Malformed { id: id("kube-system", "b"), reason })]));
         assert_eq!(count(&replicas), Some(0));
         replicas.on_event(&changes(Vec::new()));
         assert_eq!(count(&replicas), Some(0));

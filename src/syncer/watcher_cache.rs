@@ -28,7 +28,7 @@ use std::time::Duration;
 use tracing::warn;
 
 use super::processors::{ConvertError, ObjectEvent, Processor};
-use crate::datastore::{Event, Kind, Object, ObjectId, WatchBatch};
+use crate::datastore::{Event, Kind, Malformed, Object, ObjectId, WatchBatch};
 use crate::metrics::SyncerMetrics;
 use crate::model::{AsOf, Key, KvPair, Revision, SyncStatus, Update, UpdateType, no_revision};
 use crate::problems::{Novelty, ProblemBook, shortened};
@@ -214,6 +214,13 @@ impl WatcherCache {
         push_updates(updates, out);
     }
 
+    /// Objects of the list that began, of which no more is known. They count as absent.
+    pub fn malformed_listed(&mut self, kind: usize, malformed: &[Malformed]) {
+        for Malformed { id, reason } in malformed {
+            self.went_bad(kind, id, reason);
+        }
+    }
+
     /// The list is complete: keys that it did not bring are gone.
     pub fn list_ended(&mut self, kind: usize, as_of: Option<AsOf>, out: &mut Vec<CacheItem>) {
         let mut updates = Vec::new();
@@ -247,7 +254,7 @@ impl WatcherCache {
                 Event::Delete { id, last } => {
                     self.process(kind, ObjectEvent::Delete(id, last.as_ref()), id, &mut updates);
                 }
-                Event::Malformed { id, reason } => {
+                Event::Malformed(Malformed { id, reason }) => {
                     self.process(kind, ObjectEvent::Delete(id, None), id, &mut updates);
                     self.went_bad(kind, id, reason);
                 }

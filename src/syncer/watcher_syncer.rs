@@ -135,6 +135,7 @@ async fn run_source(
                     tokio::task::yield_now().await;
                 }
             }
+            KindEvent::Malformed(malformed) => cache.malformed_listed(kind, &malformed),
             KindEvent::ListEnd { revision: _, as_of } => cache.list_ended(kind, as_of, &mut out),
             KindEvent::Changes(batch) => {
                 for chunk in batch.events.chunks(CHUNK) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulrush::datastore::memory::MemoryStore;
-use bulrush::datastore::{Datastore, Dialect, Event, Kind, Object, ObjectId};
+use bulrush::datastore::{Datastore, Dialect, Event, Kind, Malformed, Object, ObjectId};
 use bulrush::decoupler;
 use bulrush::metrics::SyncerMetrics;
 use bulrush::model::{Revision, SyncerEvent, UpdateType};
@@ -345,7 +345,7 @@ impl<'a, S: Store> World<'a, S> {
                 } else {
                     match self.etcd_object(id.clone(), text(event, "value")) {
                         Ok(object) => Event::Put(object),
-                        Err(reason) => Event::Malformed { id, reason },
+                        Err(reason) => Event::Malformed(Malformed { id, reason }),
                     }
                 };
                 self.store.change(&kind, change, self.etcd_revision.to_string().into());

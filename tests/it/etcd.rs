@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bulrush::datastore::etcd::{EtcdConfig, EtcdStore};
 use bulrush::datastore::init::{InitOptions, ensure};
-use bulrush::datastore::{Datastore, Error, Event, Kind, ListPage, WatchBatch};
+use bulrush::datastore::{Datastore, Error, Event, Kind, ListPage, Malformed, WatchBatch};
 use bulrush::model::Revision;
 use bulrush::syncer::kinds::{BLOCK_AFFINITY, CLUSTER_INFORMATION, IP_POOL, POD, TIER, WORKLOAD_ENDPOINT};
 use etcd_client::{Client, CompactionOptions, DeleteOptions, GetOptions, Txn, TxnOp};
@@ -84,7 +84,7 @@ async fn lists_and_watches_from_the_list_on() {
     let (events, position) = events(&mut watch, 5).await.unwrap();
     let Event::Put(first) = &events[0] else { panic!("{events:?}") };
     assert_eq!((&*first.body, &*first.revision), (&br#"{"a":1}"#[..], "2"));
-    let Event::Malformed { id, reason } = &events[2] else { panic!("{events:?}") };
+    let Event::Malformed(Malformed { id, reason }) = &events[2] else { panic!("{events:?}") };
     assert_eq!(&*id.name, "b");
     assert!(reason.contains("JSON"), "{reason}");
     let Event::Delete { id, last: None } = &events[3] else { panic!("{events:?}") };
@@ -93,6 +93,9 @@ async fn lists_and_watches_from_the_list_on() {
 
     let (now, _) = content(&store, &IP_POOL).await;
     assert_eq!(now.keys().collect::<Vec<_>>(), ["c"], "the bad value is left out");
+    let pages = list(&store, &IP_POOL).await.unwrap();
+    let named: Vec<_> = pages.iter().flat_map(|page| &page.malformed).map(|malformed| &*malformed.id.name).collect();
+    assert_eq!(named, ["b"], "and named");
 }
 
 #[tokio::test]

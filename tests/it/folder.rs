@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bulrush::datastore::file::{FileConfig, FileStatus, FileStore};
-use bulrush::datastore::{Datastore, Dialect, Error, Event, Kind, WatchBatch};
+use bulrush::datastore::{Datastore, Dialect, Error, Event, Kind, Malformed, WatchBatch};
 use bulrush::decoupler;
 use bulrush::metrics::SyncerMetrics;
 use bulrush::model::{Revision, SyncStatus, SyncerEvent};
@@ -75,7 +75,7 @@ async fn changes(watch: &mut BoxStream<'static, Result<WatchBatch, Error>>) -> (
         let texts = batch.events.iter().map(|event| match event {
             Event::Put(object) => format!("put {}@{}", object.id, object.revision),
             Event::Delete { id, last } => format!("delete {id}, was {}", last.as_ref().unwrap().revision),
-            Event::Malformed { id, .. } => format!("malformed {id}"),
+            Event::Malformed(Malformed { id, .. }) => format!("malformed {id}"),
         });
         return (texts.collect(), batch.revision);
     }

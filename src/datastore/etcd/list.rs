@@ -7,16 +7,12 @@ use std::time::SystemTime;
 
 use etcd_client::GetOptions;
 use futures_util::stream::{self, Stream};
-use tracing::warn;
 
-use super::super::{Error, Kind, ListPage, Object};
+use super::super::{Error, Kind, ListPage};
 use super::failure::Failure;
 use super::object::{object, revision_text};
 use super::{MAX_MESSAGE_BYTES, Shared};
 use crate::model::{AsOf, no_revision};
-
-/// How many unreadable values of one list are logged one by one; the rest is only counted.
-const MAX_LOGGED_PER_LIST: usize = 20;
 
 struct Listing {
     shared: Arc<Shared>,
@@ -29,14 +25,13 @@ struct Listing {
     /// Revision and start of the list, known from the first page on.
     at: Option<(i64, SystemTime)>,
     limit: u32,
-    malformed: usize,
 }
 
 /// The pages of a list. Ends after the last page or the first error.
 pub(super) fn pages(shared: Arc<Shared>, kind: Kind, prefix: String) -> impl Stream<Item = Result<ListPage, Error>> {
     let limit = shared.page_limit;
     let (next_key, end) = (prefix.clone().into_bytes(), range_end(&prefix));
-    let listing = Listing { shared, kind, prefix, next_key, end, at: None, limit, malformed: 0 };
+    let listing = Listing { shared, kind, prefix, next_key, end, at: None, limit };
     stream::unfold(Some(listing), |listing| async move {
         let mut listing = listing?;
         match listing.page().await {
@@ -85,13 +80,15 @@ impl Listing {
         if let Some(last) = kvs.last() {
             self.next_key = [&last.key, &[0][..]].concat();
         }
-        let objects = kvs.into_iter().filter_map(|kv| self.read(&kv.key, kv.value, kv.mod_revision)).collect();
+        let mut malformed = Vec::new();
+        let objects = kvs.into_iter().filter_map(|kv| {
+            let object = object(&self.kind, &self.prefix, &kv.key, kv.value, kv.mod_revision);
+            object.map_err(|unreadable| malformed.push(unreadable)).ok()
+        });
+        let objects = objects.collect();
         let revision = revision_text(revision);
         let as_of = (!more).then(|| AsOf { revision: revision.clone(), at: started });
-        if !more && self.malformed > MAX_LOGGED_PER_LIST {
-            warn!(kind = %self.kind, values = self.malformed, "unreadable values in etcd were left out of a list; only the first ones are named");
-        }
-        Ok((ListPage { objects, revision, as_of }, more))
+        Ok((ListPage { objects, malformed, revision, as_of }, more))
     }
 
     async fn ask(&self) -> Result<etcd_client::GetResponse, Failure> {
@@ -109,20 +106,6 @@ impl Listing {
                 }
             })
             .await
-    }
-
-    fn read(&mut self, key: &[u8], value: Vec<u8>, mod_revision: i64) -> Option<Object> {
-        match object(&self.kind, &self.prefix, key, value, mod_revision) {
-            Ok(object) => Some(object),
-            Err((_, reason)) => {
-                self.malformed += 1;
-                if self.malformed <= MAX_LOGGED_PER_LIST {
-                    let key = String::from_utf8_lossy(key);
-                    warn!(kind = %self.kind, %key, reason, "unreadable value in etcd: counts as absent");
-                }
-                None
-            }
-        }
     }
 }
 

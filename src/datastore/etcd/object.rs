@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::de::IgnoredAny;
 
-use super::super::{Dialect, Kind, Object, ObjectId};
+use super::super::{Dialect, Kind, Malformed, Object, ObjectId};
 use crate::model::Revision;
 
 /// Plural of the kind whose empty values mean an empty object.
@@ -20,11 +20,11 @@ pub(super) fn revision_text(revision: i64) -> Revision {
 }
 
 /// The object that `key` names. A key that names none gets its whole text as name, with the reason.
-pub(super) fn object_id(kind: &Kind, prefix: &str, key: &[u8]) -> Result<ObjectId, (ObjectId, String)> {
+pub(super) fn object_id(kind: &Kind, prefix: &str, key: &[u8]) -> Result<ObjectId, Malformed> {
     let text = String::from_utf8_lossy(key);
     let whole = |why: &str| {
         let id = ObjectId { namespace: Arc::from(""), name: Arc::from(&*text) };
-        Err((id, format!("key {text:?} {why}")))
+        Err(Malformed { id, reason: format!("key {text:?} {why}") })
     };
     if std::str::from_utf8(key).is_err() {
         return whole("is not UTF-8");
@@ -49,18 +49,18 @@ pub(super) fn object_id(kind: &Kind, prefix: &str, key: &[u8]) -> Result<ObjectI
 /// The object behind a key and value.
 ///
 /// # Errors
-/// The id to report it under, and why the value is unreadable.
+/// When the value is unreadable.
 pub(super) fn object(
     kind: &Kind,
     prefix: &str,
     key: &[u8],
     value: Vec<u8>,
     mod_revision: i64,
-) -> Result<Object, (ObjectId, String)> {
+) -> Result<Object, Malformed> {
     let id = object_id(kind, prefix, key)?;
     match body(kind, value) {
         Ok(body) => Ok(Object { id, revision: revision_text(mod_revision), dialect: Dialect::Etcd, body }),
-        Err(reason) => Err((id, reason)),
+        Err(reason) => Err(Malformed { id, reason }),
     }
 }
 
@@ -104,7 +104,7 @@ mod tests {
 
     fn id(kind: &Kind, key: &str) -> Result<String, String> {
         let prefix = kind.etcd_prefix.as_deref().unwrap();
-        object_id(kind, prefix, key.as_bytes()).map(|id| id.to_string()).map_err(|(_, reason)| reason)
+        object_id(kind, prefix, key.as_bytes()).map(|id| id.to_string()).map_err(|malformed| malformed.reason)
     }
 
     #[test]
@@ -129,7 +129,7 @@ mod tests {
         let kind = kinds::IP_POOL;
         let prefix = kind.etcd_prefix.as_deref().unwrap();
         let bad = [prefix.as_bytes(), b"\xff"].concat();
-        let (_, reason) = object_id(&kind, prefix, &bad).unwrap_err();
+        let Malformed { reason, .. } = object_id(&kind, prefix, &bad).unwrap_err();
         assert!(reason.contains("UTF-8"), "{reason}");
     }
 

@@ -18,7 +18,7 @@ use etcd_client::{GetOptions, WatchOptions, WatchRequestSender, WatchResponseStr
 use futures_util::stream::{self, Stream};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
-use super::super::{Error, Event, Kind, WatchBatch};
+use super::super::{Error, Event, Kind, Malformed, WatchBatch};
 use super::endpoints::Connection;
 use super::failure::Failure;
 use super::object::{object, object_id, revision_text};
@@ -209,11 +209,11 @@ impl Position {
         if event.r#type != EVENT_DELETE {
             return Some(match object(&self.kind, &self.prefix, &kv.key, kv.value, kv.mod_revision) {
                 Ok(object) => Event::Put(object),
-                Err((id, reason)) => Event::Malformed { id, reason },
+                Err(malformed) => Event::Malformed(malformed),
             });
         }
         let id = match object_id(&self.kind, &self.prefix, &kv.key) {
-            Ok(id) | Err((id, _)) => id,
+            Ok(id) | Err(Malformed { id, .. }) => id,
         };
         // Nobody needs the last value of what etcd holds, and etcd would have to read the one before for every change.
         Some(Event::Delete { id, last: None })
@@ -275,7 +275,7 @@ mod tests {
             .iter()
             .map(|event| match event {
                 Event::Put(object) => format!("put {} {} {:?}", object.id, object.revision, object.body),
-                Event::Malformed { id, .. } => format!("malformed {id}"),
+                Event::Malformed(Malformed { id, .. }) => format!("malformed {id}"),
                 Event::Delete { id, last } => {
                     format!("delete {id} {:?}", last.as_ref().map(|last| (&*last.revision, &last.body)))
                 }

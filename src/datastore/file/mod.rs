@@ -211,7 +211,12 @@ fn list_pages(
             rest = Some(resources);
         }
         let as_of = if more { None } else { as_of.clone() };
-        Some(Ok(ListPage { objects: folder::to_objects(&page), revision: revision.clone(), as_of }))
+        Some(Ok(ListPage {
+            objects: folder::to_objects(&page),
+            malformed: Vec::new(),
+            revision: revision.clone(),
+            as_of,
+        }))
     }))
     .boxed()
 }

@@ -118,7 +118,7 @@ impl Lister {
         started: SystemTime,
         mut deferred: Vec<Event>,
     ) -> Result<Option<ListPage>, Error> {
-        let mut objects = Vec::new();
+        let (mut objects, mut malformed) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         loop {
             let lines = match open.receive(STREAM_PATIENCE).await {
@@ -157,9 +157,7 @@ impl Lister {
                 match event {
                     // A list knows no deletions: from the first one on, changes belong to the watch.
                     Event::Put(object) if end.is_none() && deferred.is_empty() => objects.push(object),
-                    Event::Malformed { id, reason } if end.is_none() && deferred.is_empty() => {
-                        warn!(kind = %self.kind, %id, reason, "an object cannot be read: it counts as absent");
-                    }
+                    Event::Malformed(object) if end.is_none() && deferred.is_empty() => malformed.push(object),
                     other => deferred.push(other),
                 }
             }
@@ -167,11 +165,11 @@ impl Lister {
                 open.listed(revision.clone(), deferred);
                 self.shared.keep(&self.kind, *open);
                 let as_of = Some(AsOf { revision: revision.clone(), at: started });
-                return Ok(Some(ListPage { objects, revision, as_of }));
+                return Ok(Some(ListPage { objects, malformed, revision, as_of }));
             }
-            if objects.len() >= MAX_PAGE_OBJECTS || bytes >= MAX_PAGE_BYTES {
+            if objects.len() + malformed.len() >= MAX_PAGE_OBJECTS || bytes >= MAX_PAGE_BYTES {
                 self.step = Step::Stream { open, started, deferred };
-                return Ok(Some(ListPage { objects, revision: no_revision(), as_of: None }));
+                return Ok(Some(ListPage { objects, malformed, revision: no_revision(), as_of: None }));
             }
         }
     }
@@ -206,22 +204,20 @@ impl Lister {
             None => return Err(Failure::retry("the answer is no list: it has neither items nor a revision")),
         };
         let mut objects: Vec<Object> = Vec::with_capacity(items.len());
+        let mut malformed = Vec::new();
         for item in items {
             match object(&body, item, dialect) {
                 Ok(object) => objects.push(object),
-                Err(unreadable) => {
-                    let id = unreadable.id.map(|id| id.to_string()).unwrap_or_default();
-                    warn!(kind = %self.kind, id, reason = unreadable.reason, "an object cannot be read: it counts as absent");
-                }
+                Err(unreadable) => malformed.extend(unreadable.named()),
             }
         }
         let revision = page.metadata.resource_version.as_str().into();
         if page.metadata.continue_token.is_empty() {
             let as_of = Some(AsOf { revision: Arc::clone(&revision), at: started });
-            return Ok(ListPage { objects, revision, as_of });
+            return Ok(ListPage { objects, malformed, revision, as_of });
         }
         let token = page.metadata.continue_token;
         self.step = Step::Pages { resource: resource.clone(), dialect, started, limit, token };
-        Ok(ListPage { objects, revision, as_of: None })
+        Ok(ListPage { objects, malformed, revision, as_of: None })
     }
 }

@@ -4,8 +4,9 @@
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use tracing::warn;
 
-use super::super::{Dialect, Event, Object, ObjectId};
+use super::super::{Dialect, Malformed, Object, ObjectId};
 use crate::model::{Revision, strict};
 
 /// The fields of an object's metadata that name it.
@@ -89,9 +90,13 @@ pub(super) struct Unreadable {
 }
 
 impl Unreadable {
-    /// The event for it, if anybody can be told which object it is.
-    pub(super) fn into_event(self) -> Option<Event> {
-        self.id.map(|id| Event::Malformed { id, reason: self.reason })
+    /// What to report, if anybody can be told which object it is.
+    pub(super) fn named(self) -> Option<Malformed> {
+        let Self { id, reason } = self;
+        if id.is_none() {
+            warn!(reason, "the API server sent an object without a name: it is left out");
+        }
+        id.map(|id| Malformed { id, reason })
     }
 }
 

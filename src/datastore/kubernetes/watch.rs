@@ -19,7 +19,7 @@ use kube::client::Body;
 use kube::core::Status;
 use rand::Rng;
 use tokio::time::timeout;
-use tracing::{debug, warn};
+use tracing::debug;
 
 use super::super::{Dialect, Error, Event, Kind, WatchBatch};
 use super::Shared;
@@ -210,10 +210,7 @@ pub(super) fn read(line: &Bytes, dialect: Dialect) -> Result<Read, Failure> {
             None => Read::Nothing,
         },
         Err(unreadable) => {
-            if unreadable.id.is_none() {
-                warn!(reason = unreadable.reason, "the API server sent an object without a name: it is left out");
-            }
-            unreadable.into_event().map_or(Read::Nothing, Read::Event)
+            unreadable.named().map_or(Read::Nothing, |malformed| Read::Event(Event::Malformed(malformed)))
         }
     };
     Ok(match parsed.what {
@@ -237,7 +234,7 @@ pub(super) fn read(line: &Bytes, dialect: Dialect) -> Result<Read, Failure> {
 fn revision_of(event: &Event) -> Option<Revision> {
     match event {
         Event::Put(object) | Event::Delete { last: Some(object), .. } => Some(object.revision.clone()),
-        Event::Delete { last: None, .. } | Event::Malformed { .. } => None,
+        Event::Delete { last: None, .. } | Event::Malformed(_) => None,
     }
 }
 
@@ -322,7 +319,7 @@ mod tests {
     #[test]
     fn an_object_that_cannot_be_read_is_one_event() {
         let put = line(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","resourceVersion":5}}}"#);
-        assert!(matches!(put, Ok(Read::Event(Event::Malformed { .. }))));
+        assert!(matches!(put, Ok(Read::Event(Event::Malformed(_)))));
         let gone = line(r#"{"type":"DELETED","object":{"metadata":{"name":"a","resourceVersion":5}}}"#);
         assert!(matches!(gone, Ok(Read::Event(Event::Delete { last: None, .. }))));
     }

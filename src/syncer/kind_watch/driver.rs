@@ -134,11 +134,14 @@ impl KindWatch {
                 self.may_hold = true;
                 self.send(KindEvent::ListStart).await;
             }
-            let ListPage { objects: page_objects, revision, as_of } = page;
+            let ListPage { objects: page_objects, malformed, revision, as_of } = page;
             objects += page_objects.len();
             last = Some((revision, as_of));
             if !page_objects.is_empty() {
                 self.send(KindEvent::Objects(Arc::new(page_objects))).await;
+            }
+            if !malformed.is_empty() {
+                self.send(KindEvent::Malformed(Arc::new(malformed))).await;
             }
         }
         let Some((revision, as_of)) = last else {

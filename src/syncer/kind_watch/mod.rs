@@ -21,7 +21,7 @@ use std::sync::Arc;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::datastore::{Datastore, Object, WatchBatch};
+use crate::datastore::{Datastore, Malformed, Object, WatchBatch};
 use crate::demand::Demand;
 use crate::model::{AsOf, Revision};
 
@@ -36,6 +36,8 @@ pub enum KindEvent {
     ListStart,
     /// Objects of the current list.
     Objects(Arc<Vec<Object>>),
+    /// Objects of the current list that cannot be read.
+    Malformed(Arc<Vec<Malformed>>),
     /// The list is complete: what it did not contain is gone.
     ListEnd {
         /// The list's revision.

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::machine::{ABSENT_PAUSE_CALICO, ABSENT_PAUSE_OTHERS};
 use super::*;
 use crate::datastore::memory::{MemoryStore, WatchFault};
-use crate::datastore::{Dialect, Event, Kind, ObjectId};
+use crate::datastore::{Dialect, Event, Kind, Malformed, ObjectId};
 use crate::model::no_revision;
 use crate::syncer::kinds::{IP_POOL, POD, VM_INSTANCE_MIGRATION};
 
@@ -62,11 +62,14 @@ async fn next(events: &mut mpsc::Receiver<(usize, KindEvent)>) -> String {
         KindEvent::Objects(objects) => {
             objects.iter().fold("objects".to_owned(), |text, object| format!("{text} {}", object.id))
         }
+        KindEvent::Malformed(malformed) => {
+            malformed.iter().fold("?".to_owned(), |text, Malformed { id, .. }| format!("{text} {id}"))
+        }
         KindEvent::ListEnd { .. } => "end".to_owned(),
         KindEvent::Changes(batch) => batch.events.iter().fold("~".to_owned(), |text, event| match event {
             Event::Put(object) => format!("{text} +{}", object.id),
             Event::Delete { id, .. } => format!("{text} -{id}"),
-            Event::Malformed { id, .. } => format!("{text} ?{id}"),
+            Event::Malformed(Malformed { id, .. }) => format!("{text} ?{id}"),
         }),
         KindEvent::Absent => "absent".to_owned(),
         KindEvent::Lost => "lost".to_owned(),
@@ -94,6 +97,20 @@ async fn lists_in_pages_then_watches() {
     expect!(watched, "~ +d", "~ -a", "~");
     assert_eq!(watched.phase(), Phase::Watching);
     assert_eq!((watched.store.lists(&IP_POOL), watched.store.watches(&IP_POOL)), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_read_is_named_by_lists_as_by_watches() {
+    let store = MemoryStore::new();
+    let malformed = |name| Event::Malformed(Malformed { id: id(name), reason: "no JSON".to_owned() });
+    store.put(&IP_POOL, object("a"));
+    store.batch(&IP_POOL, vec![malformed("b")], None);
+    let mut watched = Watched::start(store, &IP_POOL, 1);
+    expect!(watched, "start", "objects a", "? b", "end");
+    watched.store.batch(&IP_POOL, vec![malformed("a")], None);
+    expect!(watched, "~ ?a");
+    watched.store.end_watches(&IP_POOL, WatchFault::Expires);
+    expect!(watched, "start", "? a b", "end");
 }
 
 #[tokio::test(start_paused = true)]

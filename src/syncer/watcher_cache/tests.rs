@@ -7,7 +7,7 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
-use crate::datastore::Dialect;
+use crate::datastore::{Dialect, Malformed};
 use crate::model::Value;
 use crate::syncer::SyncerType;
 use crate::syncer::kinds::{IP_POOL, NAMESPACE};
@@ -261,11 +261,37 @@ fn an_object_that_cannot_be_converted_affects_only_itself() {
 fn something_that_is_not_json_counts_as_absent_and_is_reported() {
     let mut fixture = Fixture::new(vec![IP_POOL]);
     fixture.list(0, &[object("a", "1", "one")]);
-    let malformed = Event::Malformed { id: id("a"), reason: "expected value at line 1".to_owned() };
+    let malformed = Event::Malformed(Malformed { id: id("a"), reason: "expected value at line 1".to_owned() });
     assert_eq!(fixture.change(0, &[malformed]), ["deleted /a/1"]);
     assert_eq!((fixture.problems.len(), fixture.metrics.objects_unconvertible.get()), (1, 1));
     assert_eq!(fixture.change(0, &[put("a", "3", "one")]), ["new /a/1@3"]);
     assert!(fixture.problems.is_empty());
+}
+
+#[test]
+fn what_a_list_cannot_read_is_reported_until_it_is_readable_or_gone() {
+    let mut fixture = Fixture::new(vec![IP_POOL]);
+    fixture.list(0, &[object("a", "1", "one"), object("b", "2", "one")]);
+    let mut relist = |names: &[&str], objects: &[Object]| {
+        let malformed: Vec<_> =
+            names.iter().map(|name| Malformed { id: id(name), reason: "no JSON".to_owned() }).collect();
+        let said = fixture.step(|cache, out| {
+            cache.list_started(0, out);
+            cache.malformed_listed(0, &malformed);
+            cache.objects_listed(0, objects, out);
+            cache.list_ended(0, None, out);
+        });
+        let problems = fixture.problems.snapshot(10).into_iter().map(|problem| problem.subject.name);
+        (said.join(", "), problems.collect::<Vec<_>>().join(", "))
+    };
+    let b = object("b", "2", "one");
+    assert_eq!(
+        relist(&["a"], std::slice::from_ref(&b)),
+        ("resync, deleted /a/1, in-sync".to_owned(), "projectcalico.org/v3/IPPool a".to_owned())
+    );
+    assert_eq!(relist(&["a"], &[b]).0, "resync, in-sync");
+    assert_eq!(relist(&[], &[]), ("resync, deleted /b/1, in-sync".to_owned(), String::new()));
+    assert_eq!(fixture.metrics.objects_unconvertible.get(), 2);
 }
 
 #[test]

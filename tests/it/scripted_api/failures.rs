@@ -68,7 +68,7 @@ async fn a_server_that_is_too_busy_for_one_kind_is_asked_for_no_other_either() {
 
 #[tokio::test(start_paused = true)]
 async fn after_a_server_was_too_busy_the_kinds_do_not_come_all_at_once() {
-    let (store, mut api) = scripted::start(|_| {});
+    let (store, mut api) = scripted::start(|config| config.qps = DEFAULT_QPS);
     let all = [kinds::POD, kinds::K8S_NODE, kinds::NAMESPACE, kinds::SERVICE_ACCOUNT, kinds::SERVICE];
     let watching = Watching::start(store, &all);
     let mut asked = Vec::new();
@@ -76,7 +76,9 @@ async fn after_a_server_was_too_busy_the_kinds_do_not_come_all_at_once() {
         asked.push(api.next().await);
     }
     let at = asked[0].at;
-    asked.into_iter().for_each(|asked| asked.answer(429, &[("retry-after", "20")], ""));
+    for asked in asked {
+        asked.answer(429, &[("retry-after", "20")], "");
+    }
     let mut before = at + Duration::from_secs(20);
     for _ in &all {
         let asked = api.next().await;

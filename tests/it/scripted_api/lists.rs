@@ -163,7 +163,7 @@ fn mixed() -> Vec<Json> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_objects_of_a_list_are_left_out_and_the_others_come() {
+async fn bad_objects_of_a_list_are_named_and_the_others_come() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store.clone(), &[kinds::POD]);
     let feed = api.watch(PODS).await.stream();
@@ -171,13 +171,13 @@ async fn bad_objects_of_a_list_are_left_out_and_the_others_come() {
         feed.event("ADDED", &item);
     }
     feed.bookmark("10", true);
-    watching.says_in_turn(&["list", "objects n/a@1 n/z@2", "listed 10"]).await;
+    watching.says_in_turn(&["list", "objects n/a@1 n/z@2", "bad n/versionless n/number", "listed 10"]).await;
 
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
     refuse_stream(&mut api).await;
     api.page(PODS).await.json(&page(&mixed(), "10", ""));
-    watching.says_in_turn(&["list", "objects n/a@1 n/z@2", "listed 10"]).await;
+    watching.says_in_turn(&["list", "objects n/a@1 n/z@2", "bad n/versionless n/number", "listed 10"]).await;
 }
 
 #[tokio::test(start_paused = true)]

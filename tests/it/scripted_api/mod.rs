@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulrush::datastore::kubernetes::KubernetesStore;
-use bulrush::datastore::{Event, Kind};
+use bulrush::datastore::{Event, Kind, Malformed};
 use bulrush::syncer::kind_watch::{KindEvent, KindHub, Subscriber};
 use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
@@ -72,6 +72,10 @@ fn words(event: KindEvent) -> String {
             let objects = objects.iter().map(|object| format!(" {}@{}", object.id, object.revision));
             format!("objects{}", objects.collect::<String>())
         }
+        KindEvent::Malformed(malformed) => {
+            let names = malformed.iter().map(|Malformed { id, .. }| format!(" {id}"));
+            format!("bad{}", names.collect::<String>())
+        }
         KindEvent::ListEnd { revision, .. } => format!("listed {revision}"),
         KindEvent::Changes(batch) => {
             let events: Vec<String> = batch
@@ -80,7 +84,7 @@ fn words(event: KindEvent) -> String {
                 .map(|event| match event {
                     Event::Put(object) => format!("put {}@{}", object.id, object.revision),
                     Event::Delete { id, .. } => format!("gone {id}"),
-                    Event::Malformed { id, .. } => format!("bad {id}"),
+                    Event::Malformed(Malformed { id, .. }) => format!("bad {id}"),
                 })
                 .collect();
             format!("{} to {}", events.join(", "), batch.revision)

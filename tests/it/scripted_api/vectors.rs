@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bulrush::datastore::kubernetes::{CalicoGroup, KubernetesStore};
-use bulrush::datastore::{Datastore, Event, Kind, Object, ObjectId};
+use bulrush::datastore::{Datastore, Event, Kind, Malformed, Object, ObjectId};
 use bulrush::model::Revision;
 use bulrush::syncer::pipelines::Flavour;
 use serde_json::{Value as Json, json};
@@ -153,7 +153,7 @@ impl Store for Server {
                     served.objects.remove(&id);
                     served.tell("DELETED", &json_of(&last.expect("the API server tells the last form")));
                 }
-                Event::Malformed { id, reason } => panic!("{id}: {reason}"),
+                Event::Malformed(Malformed { id, reason }) => panic!("{id}: {reason}"),
             }
         });
     }

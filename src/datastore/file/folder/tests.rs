@@ -88,7 +88,7 @@ fn a_reload_changes_only_what_changed() {
         .map(|change| match change.event() {
             Event::Put(object) => format!("put {}@{}", object.id, object.revision),
             Event::Delete { id, last } => format!("delete {id}, was {}", last.unwrap().revision),
-            Event::Malformed { .. } => unreachable!("files have none"),
+            Event::Malformed(_) => unreachable!("files have none"),
         })
         .collect();
     assert_eq!(texts, ["put b@2", "put d@2", "delete c, was 1"]);
@@ -316,7 +316,7 @@ proptest! {
                             follower.insert(object.id.to_string(), (object.revision.to_string(), object.body.to_vec()));
                         }
                         Event::Delete { id, .. } => prop_assert!(follower.remove(&id.to_string()).is_some()),
-                        Event::Malformed { .. } => unreachable!("files have none"),
+                        Event::Malformed(_) => unreachable!("files have none"),
                     }
                 }
             }
