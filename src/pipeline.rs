@@ -54,7 +54,7 @@ impl SyncerPipeline {
     /// Builds the stages and subscribes to the kinds at `hub`, which must not have been started.
     #[must_use]
     pub fn new(spec: PipelineSpec, max_batch_size: usize, metrics: &SyncerMetrics, hub: &mut KindHub) -> Self {
-        let problems = ProblemBook::new();
+        let problems = ProblemBook::new(spec.syncer);
         let cache_of = |source: crate::syncer::pipelines::Source| {
             WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
         };
@@ -81,7 +81,7 @@ impl SyncerPipeline {
         let name = self.view.syncer;
         tasks.spawn(format!("{name}-syncer"), self.syncer.run(cancel.clone()));
         tasks.spawn(format!("{name}-validation"), self.filter.run(self.unchecked, self.checked_in, cancel.clone()));
-        let rest = problems::log_rest(self.view.problems, name, cancel.clone());
+        let rest = problems::log_rest(self.view.problems, cancel.clone());
         tasks.spawn(format!("{name}-problems"), rest);
         // The reporter's name is Typha's; dashboards and people look for it.
         let reporter = health.register(&format!("{name}-cache"), Reports::LiveAndReady, REPORT_TIMEOUT);

@@ -91,8 +91,9 @@ pub struct Rest {
 }
 
 /// The problems of one syncer. Clones share the book.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ProblemBook {
+    syncer: SyncerType,
     entries: Arc<Mutex<Entries>>,
     /// Number of entries, so that the usual case (none) costs no lock and no text.
     len: Arc<AtomicUsize>,
@@ -101,8 +102,14 @@ pub struct ProblemBook {
 impl ProblemBook {
     /// An empty book.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(syncer: SyncerType) -> Self {
+        Self { syncer, entries: Arc::default(), len: Arc::default() }
+    }
+
+    /// Whose problems these are: objects that several syncers need are in several books.
+    #[must_use]
+    pub fn syncer(&self) -> SyncerType {
+        self.syncer
     }
 
     /// Whether nothing is wrong. Cheap; call it before building a name for [`Self::clear`].
@@ -231,11 +238,11 @@ fn bounded_name(name: String) -> String {
 ///
 /// # Cancel safety
 /// May be dropped at any time.
-pub async fn log_rest(book: ProblemBook, syncer: SyncerType, cancel: CancellationToken) {
+pub async fn log_rest(book: ProblemBook, cancel: CancellationToken) {
     while cancel.run_until_cancelled(tokio::time::sleep(LOG_INTERVAL)).await.is_some() {
         for Rest { found_by, kind, count } in book.take_rest(Instant::now()) {
             warn!(
-                %syncer,
+                syncer = %book.syncer,
                 found_by,
                 kind,
                 count,
@@ -256,7 +263,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_one_kind_one_problem_is_logged_and_the_rest_is_counted() {
-        let book = ProblemBook::new();
+        let book = ProblemBook::new(SyncerType::Felix);
         let start = Instant::now();
         let report = |at: Duration, kind: &str, name: &str| {
             book.report_at(start + at, "Pod", kind, format!("{kind} {name}"), "bad")
@@ -284,7 +291,7 @@ mod tests {
 
     #[test]
     fn absurd_texts_are_cut_and_still_told_apart() {
-        let book = ProblemBook::new();
+        let book = ProblemBook::new(SyncerType::Felix);
         let name = |end: &str| format!("{}{end}", "é".repeat(1_000_000));
         assert_eq!(report(&book, &name("1"), &"x".repeat(1_000_000)), Novelty::New);
         assert_eq!(report(&book, &name("2"), "x"), Novelty::New);
@@ -298,7 +305,7 @@ mod tests {
 
     #[test]
     fn a_problem_is_new_once_per_reason_and_again_after_it_was_over() {
-        let book = ProblemBook::new();
+        let book = ProblemBook::new(SyncerType::Felix);
         assert!(book.is_empty());
         assert_eq!(report(&book, "a/b", "bad address"), Novelty::New);
         assert_eq!(report(&book, "a/b", "bad address"), Novelty::Known);
@@ -312,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_bounded_and_says_so_once() {
-        let book = ProblemBook::new();
+        let book = ProblemBook::new(SyncerType::Felix);
         let novelties: Vec<_> = (0..MAX_PROBLEMS + 3).map(|n| report(&book, &n.to_string(), "bad")).collect();
         assert_eq!(book.len(), MAX_PROBLEMS);
         assert_eq!(novelties[MAX_PROBLEMS..], [Novelty::FullNow, Novelty::Full, Novelty::Full]);

@@ -352,14 +352,15 @@ impl WatcherCache {
             // Bounded, because the book is: every object here has its entry there.
             state.bad.insert(id.clone(), state.list);
         }
+        let (syncer, source) = (self.problems.syncer(), self.name);
         match novelty {
             Novelty::New => {
                 let (object, reason) = (id.to_string(), shortened(reason));
                 let object = shortened(&object);
-                warn!(source = self.name, kind, %object, %reason, "object cannot be converted");
+                warn!(%syncer, source, kind, %object, %reason, "object cannot be converted");
             }
             Novelty::FullNow => {
-                warn!(source = self.name, "too many objects cannot be converted; further ones are only counted");
+                warn!(%syncer, source, "too many objects cannot be converted; further ones are only counted");
             }
             Novelty::Quiet | Novelty::Known | Novelty::Full => {}
         }

@@ -83,10 +83,11 @@ impl ValidationFilter {
         match self.problems.report(FOUND_BY, family, update.key.as_str().to_owned(), &reason) {
             Novelty::New => {
                 let (key, reason) = (shortened(&update.key), shortened(&reason));
-                warn!(%key, revision = %update.revision, %reason, "value is not valid; agents see it as absent");
+                let (syncer, revision) = (self.problems.syncer(), &update.revision);
+                warn!(%syncer, %key, %revision, %reason, "value is not valid; agents see it as absent");
             }
             Novelty::FullNow => {
-                warn!("too many values are not valid; further ones are only counted");
+                warn!(syncer = %self.problems.syncer(), "too many values are not valid; further ones are only counted");
                 return;
             }
             Novelty::Quiet | Novelty::Known => {}
@@ -132,7 +133,7 @@ mod tests {
 
     fn stage() -> (ValidationFilter, SyncerMetrics, ProblemBook) {
         let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-        let problems = ProblemBook::new();
+        let problems = ProblemBook::new(SyncerType::Felix);
         (ValidationFilter::new(metrics.clone(), problems.clone(), None), metrics, problems)
     }
 

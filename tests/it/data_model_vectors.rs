@@ -231,7 +231,7 @@ impl<'a, S: Store> World<'a, S> {
         let specs = pipelines::calico(flavour, &context(case));
         let spec = specs.into_iter().find(|spec| spec.syncer == syncer).expect("every syncer has a pipeline");
         let metrics = SyncerMetrics::unregistered(syncer);
-        let problems = ProblemBook::new();
+        let problems = ProblemBook::new(syncer);
         let mut kinds = Vec::new();
         let new_cache = |source: pipelines::Source| {
             kinds.extend(source.kinds.iter().cloned());

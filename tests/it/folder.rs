@@ -320,7 +320,7 @@ async fn every_object_of_the_quickstart_folder_is_valid_for_every_syncer() {
         (SyncerType::NodeStatus, "/calico/resources/v3/projectcalico.org/caliconodestatuses/worker-1"),
     ]) {
         assert_eq!(spec.syncer, expected.0);
-        let (metrics, problems) = (SyncerMetrics::unregistered(spec.syncer), ProblemBook::new());
+        let (metrics, problems) = (SyncerMetrics::unregistered(spec.syncer), ProblemBook::new(spec.syncer));
         let cache = |source: pipelines::Source| {
             WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
         };

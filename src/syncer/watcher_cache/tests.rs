@@ -98,7 +98,7 @@ impl Fixture {
 
     fn with(kinds: Vec<Kind>, processor: Splitter) -> Self {
         let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-        let problems = ProblemBook::new();
+        let problems = ProblemBook::new(SyncerType::Felix);
         let calls = processor.calls.clone();
         let cache = WatcherCache::new("Source", kinds, Box::new(processor), metrics.clone(), problems.clone());
         Self { cache, metrics, problems, calls }

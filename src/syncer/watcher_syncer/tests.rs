@@ -148,7 +148,13 @@ impl Running {
         let mut hub = KindHub::new(std::sync::Arc::new(store.clone()), 1);
         let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
         let new = |(name, kind): (&'static str, Kind)| {
-            WatcherCache::new(name, vec![kind], Box::new(Plain(name)), metrics.clone(), ProblemBook::new())
+            WatcherCache::new(
+                name,
+                vec![kind],
+                Box::new(Plain(name)),
+                metrics.clone(),
+                ProblemBook::new(SyncerType::Felix),
+            )
         };
         let (out, received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
         let syncer =
@@ -297,7 +303,8 @@ async fn a_panic_of_a_source_is_passed_on() {
     store.put(&NAMESPACE, object("a", "x"));
     let mut hub = KindHub::new(std::sync::Arc::new(store), 1);
     let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-    let cache = WatcherCache::new("bug", vec![NAMESPACE], Box::new(Panics), metrics, ProblemBook::new());
+    let cache =
+        WatcherCache::new("bug", vec![NAMESPACE], Box::new(Panics), metrics, ProblemBook::new(SyncerType::Felix));
     let (out, _received) = decoupler::channel(10);
     let syncer = WatcherSyncer::new(SyncerType::Felix, vec![cache], &mut hub, out);
     let cancel = CancellationToken::new();

@@ -59,7 +59,7 @@ impl Road {
         let mut ends = Vec::new();
         let mut kind = None;
         for spec in pipelines::calico(Flavour::Kubernetes, &Context::default()) {
-            let (metrics, problems) = (SyncerMetrics::unregistered(spec.syncer), ProblemBook::new());
+            let (metrics, problems) = (SyncerMetrics::unregistered(spec.syncer), ProblemBook::new(spec.syncer));
             let cache = |source: pipelines::Source| {
                 let wanted = |known: &&Kind| known.name == good.kind && known.group == good.group;
                 kind = kind.take().or_else(|| source.kinds.iter().find(wanted).cloned());

@@ -119,7 +119,7 @@ async fn load(store: &MemoryStore, rest: &Rest, group: CrdGroup, kind: &Kind) ->
 /// Runs one syncer's stages over the store until they are in sync.
 async fn converted(spec: PipelineSpec, store: &MemoryStore) -> anyhow::Result<Content> {
     let metrics = SyncerMetrics::unregistered(spec.syncer);
-    let problems = ProblemBook::new();
+    let problems = ProblemBook::new(spec.syncer);
     let cache_of = |source: pipelines::Source| {
         WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
     };
