@@ -52,6 +52,31 @@ pub(crate) fn descriptor_limit() -> usize {
     line.and_then(|line| line.split_whitespace().next()).and_then(|text| text.parse().ok()).unwrap_or(1024)
 }
 
+/// What all processors together have done so far, in ticks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MachineTime {
+    /// They worked, or would have if they had been let.
+    wanted: f64,
+    /// Of that, the hypervisor gave them to others.
+    stolen: f64,
+}
+
+impl MachineTime {
+    /// Looks now.
+    pub(crate) fn now() -> Option<Self> {
+        let stat = fs::read_to_string("/proc/stat").ok()?;
+        let ticks: Vec<f64> =
+            stat.lines().next()?.split_whitespace().skip(1).map_while(|text| text.parse().ok()).collect();
+        let &[user, nice, system, _idle, _iowait, irq, softirq, stolen, ..] = ticks.as_slice() else { return None };
+        Some(Self { wanted: user + nice + system + irq + softirq + stolen, stolen })
+    }
+
+    /// How many percent of the time in which processors had work since `before` they were not there for it.
+    pub(crate) fn stolen_percent(&self, before: &Self) -> f64 {
+        100.0 * (self.stolen - before.stolen) / (self.wanted - before.wanted).max(1.0)
+    }
+}
+
 /// CPU time so far of every process that has a part in a run: our children, the server, and ourselves by thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CpuTimes {

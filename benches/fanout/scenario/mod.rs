@@ -7,8 +7,12 @@ mod snapshot;
 mod start;
 
 use crate::args::{Args, Scenario};
+use crate::proc::MachineTime;
 use crate::report::{Report, combined};
 use crate::store::Store;
+
+/// From so many percent of stolen time on, latencies are several times what they are without.
+const DISTURBED: f64 = 2.0;
 
 /// Runs what the arguments ask for as often as they ask for it.
 pub(crate) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
@@ -18,7 +22,14 @@ pub(crate) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         let tls = if args.tls { ", TLS" } else { "" };
         let clients = if args.scenario() == Scenario::Start { 1 } else { args.clients };
         eprintln!("{what}{tls}, agents: {clients}, run {i} of {}", args.repeat);
-        runs.push(once(args, store).await?);
+        let before = MachineTime::now();
+        let mut report = once(args, store).await?;
+        let stolen = before.zip(MachineTime::now()).map(|(before, now)| now.stolen_percent(&before));
+        report.set("stolen_percent", stolen);
+        if let Some(stolen) = stolen.filter(|stolen| *stolen > DISTURBED) {
+            eprintln!("  {stolen:.1} % of the processor time went to other machines of this host: this says little");
+        }
+        runs.push(report);
     }
     Ok(combined(runs))
 }
