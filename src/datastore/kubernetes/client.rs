@@ -157,8 +157,6 @@ impl ApiClient {
         match failure {
             Failure::Retry { after: Some(after), .. } if code == StatusCode::TOO_MANY_REQUESTS => {
                 let until = Instant::now() + (*after).min(LONGEST_RETRY_AFTER);
-                // All kinds wait for this moment; a burst of them would only be refused again.
-                self.inner.rate.empty_until(until);
                 let mut closed = self.inner.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
                 if closed.is_none_or(|already| already < until) {
                     *closed = Some(until);

@@ -39,12 +39,6 @@ impl RateLimit {
         *empty_since = empty_since.and_then(|since| since.checked_sub(self.interval));
     }
 
-    /// The bucket is empty until then: what waits does not come all at once.
-    pub(super) fn empty_until(&self, until: Instant) {
-        let mut empty_since = self.empty_since.lock().unwrap_or_else(PoisonError::into_inner);
-        *empty_since = Some(empty_since.map_or(until, |since| since.max(until)));
-    }
-
     /// When the next request may be sent; takes that place.
     fn reserve(&self, now: Instant) -> Instant {
         let full = self.interval.saturating_mul(self.burst);
@@ -71,19 +65,6 @@ mod tests {
         let later = now + Duration::from_secs(60);
         let waits: Vec<u128> = (0..4).map(|_| (limit.reserve(later) - later).as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 200], "it fills up to the burst and no further");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn after_a_pause_there_is_no_burst() {
-        tokio::time::advance(Duration::from_secs(60)).await;
-        let limit = RateLimit::new(5.0, 3);
-        let until = Instant::now() + Duration::from_secs(7);
-        limit.empty_until(until);
-        limit.empty_until(until - Duration::from_secs(1));
-        let waits: Vec<u128> = (0..3).map(|_| (limit.reserve(until) - until).as_millis()).collect();
-        assert_eq!(waits, [200, 400, 600]);
-        let later = until + Duration::from_secs(60);
-        assert_eq!(limit.reserve(later), later);
     }
 
     #[tokio::test(start_paused = true)]
