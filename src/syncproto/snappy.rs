@@ -26,7 +26,8 @@ const FIRST_SKIPPABLE: u8 = 0x80;
 
 thread_local! {
     /// Kept, for its table of 32 KiB would be cleared for each message otherwise: for a small one that is most of the work.
-    static ENCODER: RefCell<snap::raw::Encoder> = RefCell::new(snap::raw::Encoder::new());
+    /// Boxed: what threads have of their own is on their stacks, of those that never encode, too.
+    static ENCODER: RefCell<Box<snap::raw::Encoder>> = RefCell::new(Box::new(snap::raw::Encoder::new()));
 }
 
 /// A stream that is not framed snappy. Final.
@@ -94,7 +95,7 @@ pub enum Error {
 
 /// Runs with this thread's encoder, which must not be asked for again meanwhile.
 pub(super) fn with_encoder<T>(run: impl FnOnce(&mut snap::raw::Encoder) -> T) -> T {
-    ENCODER.with_borrow_mut(run)
+    ENCODER.with_borrow_mut(|encoder| run(encoder))
 }
 
 /// Appends `raw` as whole chunks, preceded by the stream identifier if the stream begins here.
