@@ -255,8 +255,7 @@ fn a_chain_of_a_million_crumbs_drops_without_recursion() {
     assert_eq!(reader.newest().sequence, 1_000_000);
     drop((cache, reader));
     std::thread::Builder::new()
-        // A development build of the allocator needs some 64 KiB when a thread begins; a recursion would need a hundred MiB.
-        .stack_size(256 * 1024)
+        .stack_size(64 * 1024)
         .spawn(move || {
             assert_eq!(Arc::strong_count(&oldest), 1);
             drop(oldest);
