@@ -2,6 +2,7 @@
 //!
 //! The struct lists the stages in the data's order; that list is the best description of a pipeline that there is.
 
+use futures_util::FutureExt;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -76,11 +77,11 @@ impl SyncerPipeline {
         self.view.clone()
     }
 
-    /// Starts the stages, in the data's order, as supervised tasks. They run until cancelled.
+    /// Starts the stages, in the data's order, supervised each. They run until cancelled. They are one task: a change that
+    /// comes alone is handed through all of them at once. What takes long, the conversion of whole lists, the syncer has done
+    /// by tasks of its own.
     pub fn start(self, tasks: &TaskRegistry, health: &HealthAggregator, cancel: &CancellationToken) {
         let name = self.view.syncer;
-        tasks.spawn(format!("{name}-syncer"), self.syncer.run(cancel.clone()));
-        tasks.spawn(format!("{name}-validation"), self.filter.run(self.unchecked, self.checked_in, cancel.clone()));
         let rest = problems::log_rest(self.view.problems, cancel.clone());
         tasks.spawn(format!("{name}-problems"), rest);
         // The reporter's name is Typha's; dashboards and people look for it.
@@ -88,6 +89,10 @@ impl SyncerPipeline {
         let report = move |state: snapcache::CacheHealth| {
             reporter.report_live(state.status == crate::model::SyncStatus::InSync);
         };
-        tasks.spawn(format!("{name}-cache"), snapcache::run(self.cache, self.checked, report, cancel.clone()));
+        tasks.spawn_together([
+            (format!("{name}-syncer"), self.syncer.run(cancel.clone()).boxed()),
+            (format!("{name}-validation"), self.filter.run(self.unchecked, self.checked_in, cancel.clone()).boxed()),
+            (format!("{name}-cache"), snapcache::run(self.cache, self.checked, report, cancel.clone()).boxed()),
+        ]);
     }
 }

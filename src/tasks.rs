@@ -4,6 +4,9 @@
 //! when the process is told to stop: one that panics, fails or just ends before that is a [`TaskFailure`], which the
 //! composition root waits for and ends the process with. Per-connection tasks do not belong here; they come and go.
 //!
+//! Tasks that hand work to each other may share one task of the runtime ([`TaskRegistry::spawn_together`], [`Relay`]); each
+//! keeps its name and is supervised alone.
+//!
 //! The registry also knows what each task is doing (its last words, how often it ran, whether it is running right now and
 //! since when), which the debug port shows. A task that blocks its thread is thereby found by name.
 
@@ -17,9 +20,14 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
+
+mod relay;
+
+pub use relay::Relay;
 
 /// Failures that wait to be read. The first one ends the process, so further ones only need to not block.
 const FAILURES: usize = 16;
@@ -212,6 +220,24 @@ impl TaskRegistry {
         F: Future + Send + 'static,
         F::Output: TaskOutput,
     {
+        let task = self.register(name.into());
+        let future = make(TaskHandle { task: task.clone() });
+        tokio::spawn(self.supervise(task, future));
+    }
+
+    /// Spawns several long-lived tasks as legs of one [`Relay`], so that a hand-over from one to the next costs no trip through
+    /// the scheduler. Those that feed others come before them. They have one thread at a time between them: what is to run
+    /// beside them needs a task of its own.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime, as `tokio::spawn` does.
+    pub fn spawn_together(&self, legs: impl IntoIterator<Item = (String, BoxFuture<'static, ()>)>) {
+        let supervised = |(name, leg)| self.supervise(self.register(name), leg).boxed();
+        tokio::spawn(Relay::new(legs.into_iter().map(supervised)));
+    }
+
+    /// One more task.
+    fn register(&self, name: String) -> Arc<Task> {
         let state = TaskState {
             doing: String::new(),
             runs: 0,
@@ -220,18 +246,27 @@ impl TaskRegistry {
             longest_run: Duration::ZERO,
             end: None,
         };
-        let task = Arc::new(Task { name: name.into(), since: Instant::now(), state: Mutex::new(state) });
+        let task = Arc::new(Task { name, since: Instant::now(), state: Mutex::new(state) });
         self.lock().push(task.clone());
         self.shared.running.send_modify(|running| *running += 1);
+        task
+    }
+
+    /// What the task runs, with its end reported.
+    fn supervise<F>(&self, task: Arc<Task>, future: F) -> impl Future<Output = ()> + Send + use<F>
+    where
+        F: Future + Send + 'static,
+        F::Output: TaskOutput,
+    {
         let supervised = Supervised { task: task.clone(), shared: self.shared.clone() };
-        let future = Watched { task: task.clone(), future: Box::pin(make(TaskHandle { task })) };
-        tokio::spawn(async move {
+        let future = Watched { task, future: Box::pin(future) };
+        async move {
             let end = match AssertUnwindSafe(future).catch_unwind().await {
                 Ok(output) => output.end(),
                 Err(panic) => TaskEnd::Panicked(panic_message(&*panic)),
             };
             supervised.ended(end);
-        });
+        }
     }
 
     /// From now on a task may end. Call this when the process begins to stop; a panic or error stays a failure.
@@ -359,6 +394,20 @@ mod tests {
         assert_eq!(failure.end, TaskEnd::Panicked("that was wrong".to_owned()));
         let states: Vec<String> = tasks.dump().into_iter().map(|task| task.state).collect();
         assert_eq!(states, ["ended", "panicked: that was wrong"]);
+    }
+
+    #[tokio::test]
+    async fn tasks_that_share_one_are_supervised_each_by_its_name() {
+        let tasks = TaskRegistry::new();
+        let panics = async {
+            assert!(std::hint::black_box(false), "that was wrong");
+        };
+        let legs = [("lives", std::future::pending().boxed()), ("panics", panics.boxed()), ("short", async {}.boxed())];
+        tasks.spawn_together(legs.map(|(name, leg)| (name.to_owned(), leg)));
+        assert_eq!(tasks.failure().await.to_string(), "task panics panicked: that was wrong");
+        assert_eq!(tasks.failure().await.to_string(), "task short ended before it was told to");
+        let states: Vec<String> = tasks.dump().into_iter().map(|task| task.state).collect();
+        assert_eq!(states, ["idle", "panicked: that was wrong", "ended"]);
     }
 
     #[tokio::test(start_paused = true)]

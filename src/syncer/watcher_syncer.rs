@@ -1,22 +1,28 @@
 //! Merges the watcher caches of one syncer into one ordered stream.
 //!
-//! Fed by the kind watches through a [`KindHub`], feeds a [`decoupler`]. Every source has a task of its own, so that big
-//! kinds are converted while others are read; the merger puts their output in one order.
+//! Fed by the kind watches through a [`KindHub`], feeds a [`decoupler`]. Sources and merger are legs of one [`Relay`]; pages of
+//! lists are converted by tasks of their own, several kinds at once. The merger puts their output in one order.
 //!
 //! Invariants: order is kept per source (there is none between sources); updates go out before the status or the progress
 //! that follows them; wait-for-ready is announced once at the start, later only changes are; an `Updates` event holds at
 //! most [`MAX_BATCH`] updates.
 
+use std::sync::Arc;
+
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use super::SyncerType;
 use super::kind_watch::{KindEvent, KindHub, Subscriber};
 use super::watcher_cache::{CacheItem, Vouch, WatcherCache, merge_statuses};
+use crate::datastore::Object;
 use crate::decoupler;
 use crate::model::{SyncStatus, SyncerEvent, Update};
+use crate::tasks::Relay;
 
 /// Most updates in one event. Calico's figure.
 pub const MAX_BATCH: usize = 1000;
@@ -50,68 +56,58 @@ impl WatcherSyncer {
         Self { syncer, sources: caches.into_iter().map(subscribe).collect(), out }
     }
 
-    /// Runs until cancelled, or until the next stage is gone.
+    /// Runs until cancelled, or until the next stage or the kinds' watches are gone.
     ///
     /// # Panics
-    /// Passes on a panic of a source's task: the composition root decides what then.
+    /// Passes on a panic of a source: the composition root decides what then.
     pub async fn run(self, cancel: CancellationToken) {
-        let Self { syncer, sources, out } = self;
-        let has_sources = !sources.is_empty();
-        let mut tasks = JoinSet::new();
-        let mut merger = Merger::new(sources.len());
-        let (items_in, mut items) = mpsc::channel(CACHE_ITEMS);
-        for (index, (cache, events)) in sources.into_iter().enumerate() {
-            tasks.spawn(run_source(index, cache, events, items_in.clone()));
-        }
-        drop(items_in);
-        let mut received = Vec::new();
-        let mut events = merger.start();
-        loop {
-            for event in events.drain(..) {
-                match &event {
-                    SyncerEvent::Status(status) => info!(%syncer, %status, "status"),
-                    SyncerEvent::Updates(updates) => debug!(%syncer, updates = updates.len(), "updates"),
-                    SyncerEvent::Progress(_) => {}
-                }
-                let sent = tokio::select! {
-                    biased;
-                    () = cancel.cancelled() => return tasks.shutdown().await,
-                    sent = out.send(event) => sent,
-                };
-                if sent.is_err() {
-                    return tasks.shutdown().await;
-                }
-            }
-            let count = tokio::select! {
-                biased;
-                () = cancel.cancelled() => return tasks.shutdown().await,
-                () = out.closed() => return tasks.shutdown().await,
-                Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
-                    pass_on_panic(ended);
-                    continue;
-                }
-                count = items.recv_many(&mut received, MAX_BATCH), if has_sources => count,
-            };
-            if count == 0 {
-                // All sources have ended: their kinds are no longer watched, or a source panicked.
-                while let Some(ended) = tasks.join_next().await {
-                    pass_on_panic(ended);
-                }
-                return;
-            }
-            for (source, item) in received.drain(..) {
-                merger.take(source, item, &mut events);
-            }
-            merger.flush(&mut events);
-        }
+        let (items_in, items) = mpsc::channel(CACHE_ITEMS);
+        let merger = Merger::new(self.sources.len());
+        let sources = self.sources.into_iter().enumerate();
+        let mut legs: Vec<_> = sources
+            .map(|(index, (cache, events))| run_source(index, cache, events, items_in.clone()).boxed())
+            .collect();
+        // Without sources the statuses are all there is, and nothing follows.
+        let kept = legs.is_empty().then_some(items_in);
+        legs.push(merge(self.syncer, merger, items, kept, self.out).boxed());
+        let _ = cancel.run_until_cancelled(Relay::new(legs).until_last_ends()).await;
     }
 }
 
-fn pass_on_panic(ended: Result<(), JoinError>) {
-    if let Err(error) = ended
-        && error.is_panic()
-    {
-        std::panic::resume_unwind(error.into_panic());
+/// Puts what the sources say in one order, and hands it on, until they or the next stage are gone.
+async fn merge(
+    syncer: SyncerType,
+    mut merger: Merger,
+    mut items: mpsc::Receiver<(usize, CacheItem)>,
+    _kept: Option<mpsc::Sender<(usize, CacheItem)>>,
+    out: decoupler::Sender,
+) {
+    let mut received = Vec::new();
+    let mut events = merger.start();
+    loop {
+        for event in events.drain(..) {
+            match &event {
+                SyncerEvent::Status(status) => info!(%syncer, %status, "status"),
+                SyncerEvent::Updates(updates) => debug!(%syncer, updates = updates.len(), "updates"),
+                SyncerEvent::Progress(_) => {}
+            }
+            if out.send(event).await.is_err() {
+                return;
+            }
+        }
+        let count = tokio::select! {
+            biased;
+            () = out.closed() => return,
+            count = items.recv_many(&mut received, MAX_BATCH) => count,
+        };
+        if count == 0 {
+            // All sources have ended: their kinds are no longer watched.
+            return;
+        }
+        for (source, item) in received.drain(..) {
+            merger.take(source, item, &mut events);
+        }
+        merger.flush(&mut events);
     }
 }
 
@@ -126,15 +122,16 @@ async fn run_source(
     while let Some((kind, event)) = events.recv().await {
         match event {
             KindEvent::ListStart => cache.list_started(kind, &mut out),
-            KindEvent::Objects(objects) => {
-                for chunk in objects.chunks(CHUNK) {
-                    cache.objects_listed(kind, chunk, &mut out);
-                    if !send_all(index, &mut out, &items).await {
-                        return;
-                    }
-                    tokio::task::yield_now().await;
+            KindEvent::Objects(objects) if objects.len() > CHUNK => {
+                let page =
+                    AbortOnDropHandle::new(tokio::spawn(convert_page(index, cache, kind, objects, items.clone())));
+                match page.await {
+                    Ok(Some(converted)) => cache = converted,
+                    Ok(None) => return,
+                    Err(ended) => return pass_on_panic(ended),
                 }
             }
+            KindEvent::Objects(objects) => cache.objects_listed(kind, &objects, &mut out),
             KindEvent::Malformed(malformed) => cache.malformed_listed(kind, &malformed),
             KindEvent::ListEnd { revision: _, as_of } => cache.list_ended(kind, as_of, &mut out),
             KindEvent::Changes(batch) => {
@@ -152,6 +149,32 @@ async fn run_source(
         if !send_all(index, &mut out, &items).await {
             return;
         }
+    }
+}
+
+/// Converts a page of a list, for a task of its own: that takes long enough for others to be converted, and what is converted
+/// to be checked and stored, beside it. Returns the cache unless the merger is gone.
+async fn convert_page(
+    index: usize,
+    mut cache: WatcherCache,
+    kind: usize,
+    objects: Arc<Vec<Object>>,
+    items: mpsc::Sender<(usize, CacheItem)>,
+) -> Option<WatcherCache> {
+    let mut out = Vec::new();
+    for chunk in objects.chunks(CHUNK) {
+        cache.objects_listed(kind, chunk, &mut out);
+        if !send_all(index, &mut out, &items).await {
+            return None;
+        }
+        tokio::task::yield_now().await;
+    }
+    Some(cache)
+}
+
+fn pass_on_panic(ended: JoinError) {
+    if ended.is_panic() {
+        std::panic::resume_unwind(ended.into_panic());
     }
 }
 

@@ -242,7 +242,7 @@ impl Feed {
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = housekeeping.tick() => {
-                    self.keep_house(&trail, Instant::now());
+                    self.keep_house(&trail, Instant::now()).await;
                     idle_rounds = if self.is_idle() { idle_rounds + 1 } else { 0 };
                     if idle_rounds > 0 {
                         self.demand.wants(None);
@@ -287,21 +287,21 @@ impl Feed {
             published += bytes;
             unannounced += bytes;
             if unannounced >= ROUND_BYTES {
-                self.announce();
+                self.announce().await;
                 unannounced = 0;
                 tokio::task::yield_now().await;
             }
         }
         self.lock().pace.on_round(updates);
-        self.announce();
+        self.announce().await;
         self.metrics.rounds.inc();
         let next = self.lock().pace.next_round(Instant::now(), self.clients.load(Ordering::Acquire));
         self.demand.wants(Some(next));
     }
 
-    fn announce(&self) {
+    async fn announce(&self) {
         self.lock().pace.on_published(Instant::now());
-        self.pump.call();
+        self.pump.call(self).await;
     }
 
     /// Crumbs that go into one message: with a pace, all that came while the round waited, for one message costs every client
@@ -378,7 +378,7 @@ impl Feed {
         self.metrics.feed_bytes.add(signed(after) - signed(before));
     }
 
-    fn keep_house(&self, trail: &Trail, now: Instant) {
+    async fn keep_house(&self, trail: &Trail, now: Instant) {
         let here = trail.position();
         let before = self.head();
         if here.sequence > before.sequence {
@@ -387,7 +387,7 @@ impl Feed {
             let range = SeqRange { after: before.sequence, upto: here.sequence };
             let bytes = if self.key.wire.is_numbered() { self.format.updates(range, &[]) } else { Bytes::new() };
             self.push(bytes, 0, here.at, here);
-            self.announce();
+            self.announce().await;
         }
         let lacked = self.pump.most_lacked(&self.head());
         self.metrics.oldest_client_updates.set(i64::try_from(lacked).unwrap_or(i64::MAX));

@@ -1,8 +1,8 @@
 //! Takes each round to all clients that rest, in one loop, instead of waking a task for each of them.
 //!
 //! ```text
-//!  feed ─round is in the ring─► Pump::run ─pass─► client, client, client … (whoever rests is written to at once)
-//!                                           └──► whoever does not: its task is nudged, or busy anyway
+//!  feed ─round is in the ring─► Pump::call ─► Pump::run ─pass─► client, client, client … (whoever rests is written to at once)
+//!                                        └ few clients ─┘  └──► whoever does not: its task is nudged, or busy anyway
 //! ```
 //!
 //! What follows a mark is looked up once for all clients that stand there. A pass costs little more than its system calls;
@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -112,7 +113,11 @@ impl<'a> Pass<'a> {
             let ahead = match taken {
                 Taken::Nothing => Ahead::Nothing,
                 Taken::Forgotten(_) => Ahead::Forgotten,
-                Taken::UpTo(end) => Ahead::Stretch(Stretch { pieces, end, lag: mark.age(&head) }),
+                // With a count of its own: pumps that run side by side would pull the one of the ring to and fro, twice for
+                // every client.
+                Taken::UpTo(end) => {
+                    Ahead::Stretch(Stretch { pieces, end: Arc::new((*end).clone()), lag: mark.age(&head) })
+                }
             };
             (mark.sequence, ahead)
         });
@@ -146,6 +151,8 @@ impl<'a> Pass<'a> {
 #[derive(Default)]
 struct Shard {
     passengers: Mutex<BTreeMap<u64, Arc<dyn Passenger>>>,
+    /// The number at which the next pass begins.
+    first: AtomicU64,
     /// There is a round to be taken to them.
     called: Notify,
 }
@@ -204,12 +211,19 @@ impl Pump {
         &self.shards[usize::try_from(id / ROW % shards).expect("a remainder of a usize is a usize")]
     }
 
-    /// There is more in the ring: has it taken to all clients that rest. Pumps without clients sleep on; who comes later looks
-    /// into the ring before it rests.
-    pub(super) fn call(&self) {
-        for shard in &self.shards {
-            if !shard.lock().is_empty() {
-                shard.called.notify_one();
+    /// There is more in the ring: has it taken to all clients that rest. A few clients are served at once: waking somebody to
+    /// do it would take as long. Pumps without clients sleep on; who comes later looks into the ring before it rests.
+    pub(super) async fn call(&self, feed: &Feed) {
+        let mut with_clients = self.shards.iter().filter_map(|shard| {
+            let clients = shard.lock().len();
+            (clients > 0).then_some((shard, clients))
+        });
+        let Some((first, clients)) = with_clients.next() else { return };
+        match with_clients.next() {
+            None if clients <= TURN => return first.pass(feed).await,
+            second => {
+                first.called.notify_one();
+                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.called.notify_one());
             }
         }
     }
@@ -224,12 +238,11 @@ impl Pump {
     /// Serves the clients of one shard for as long as the feed lives.
     pub(super) async fn run(feed: Arc<Feed>, shard: usize) {
         let shard = &feed.pump().shards[shard];
-        let mut first = 0;
         loop {
             shard.called.notified().await;
             // Looked at before the pass: after it there will be nothing more.
             let ended = feed.has_ended();
-            first = shard.pass(&feed, first).await;
+            shard.pass(&feed).await;
             if ended {
                 for passenger in shard.lock().values() {
                     passenger.nudge();
@@ -241,8 +254,9 @@ impl Pump {
 }
 
 impl Shard {
-    /// Goes around all clients, beginning with the one numbered `first` or the next. Returns where to begin next time.
-    async fn pass(&self, feed: &Feed, first: u64) -> u64 {
+    /// Goes around all clients, beginning one turn after where the last pass began.
+    async fn pass(&self, feed: &Feed) {
+        let first = self.first.load(Ordering::Relaxed);
         let mut pass = Pass::new(feed);
         let mut turn = Vec::with_capacity(TURN);
         let mut next_first = None;
@@ -270,7 +284,7 @@ impl Shard {
             }
         }
         feed.on_pass(pass.now);
-        next_first.unwrap_or(0)
+        self.first.store(next_first.unwrap_or(0), Ordering::Relaxed);
     }
 }
 
@@ -299,8 +313,6 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use futures_util::FutureExt;
 
     use super::super::tests::harness::lone_feed;
@@ -335,9 +347,9 @@ mod tests {
         let log = Arc::new(Mutex::new(Vec::new()));
         let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
         let seats: Vec<Seat> = (1..=200).map(|id| Seat::take(feed.clone(), id, witness(id))).collect();
-        let (mut first, mut begins) = (0, Vec::new());
+        let mut begins = Vec::new();
         for _ in 0..5 {
-            first = feed.pump().shards[0].pass(&feed, first).await;
+            feed.pump().shards[0].pass(&feed).await;
             let mut visited = std::mem::take(&mut *log.lock().expect("not poisoned"));
             begins.extend(visited.first().copied());
             visited.sort_unstable();
@@ -345,26 +357,34 @@ mod tests {
         }
         assert_eq!(begins, [1, 65, 129, 193, 1]);
         drop(seats);
-        feed.pump().shards[0].pass(&feed, first).await;
+        feed.pump().shards[0].pass(&feed).await;
         assert!(log.lock().expect("not poisoned").is_empty(), "whoever has left is not served");
     }
 
-    #[test]
-    fn only_pumps_with_clients_are_woken() {
+    #[tokio::test]
+    async fn a_few_clients_are_served_at_once_and_only_pumps_with_clients_are_woken() {
+        let (_cache, lease) = lone_feed();
         let pump = Pump::new(2);
         let log = Arc::new(Mutex::new(Vec::new()));
         let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
-        pump.shard_of(3).lock().insert(3, witness(3));
-        pump.shard_of(ROW - 1).lock().insert(ROW - 1, witness(ROW - 1));
-        pump.call();
-        let called = |shard: &Shard| shard.called.notified().now_or_never().is_some();
-        assert_eq!((called(&pump.shards[0]), called(&pump.shards[1])), (true, false), "few clients have one pump");
-        pump.shard_of(ROW).lock().insert(ROW, witness(ROW));
-        pump.call();
-        assert_eq!((called(&pump.shards[0]), called(&pump.shards[1])), (true, true));
+        let seat = |id| pump.shard_of(id).lock().insert(id, witness(id));
+        let served = || std::mem::take(&mut *log.lock().expect("not poisoned"));
+        let called = || [0, 1].map(|shard: usize| pump.shards[shard].called.notified().now_or_never().is_some());
+        pump.call(&lease).await;
+        assert_eq!((served(), called()), (vec![], [false, false]), "nobody is there");
+        seat(3);
+        seat(ROW - 1);
+        pump.call(&lease).await;
+        assert_eq!((served(), called()), (vec![3, ROW - 1], [false, false]));
+        (2 * ROW..3 * ROW).for_each(|id| drop(seat(id)));
+        pump.call(&lease).await;
+        assert_eq!((served(), called()), (vec![], [true, false]), "more than a turn is for the pump");
+        seat(ROW);
+        pump.call(&lease).await;
+        assert_eq!((served(), called()), (vec![], [true, true]));
         pump.shards.iter().for_each(|shard| shard.lock().clear());
         pump.end();
-        assert_eq!((called(&pump.shards[0]), called(&pump.shards[1])), (true, true), "all end");
+        assert_eq!(called(), [true, true], "all end");
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use crate::snapcache::{Breadcrumb, Map};
 const KEEP: Duration = Duration::from_secs(15);
 
 /// A place in a feed's history.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Mark {
     /// Sequence number of the last crumb before this place.
     pub(super) sequence: u64,
@@ -42,7 +42,7 @@ pub(super) struct Mark {
     /// How often the status changed up to here.
     status_changes: u64,
     /// When the first crumb after this place was published.
-    outdated_at: OnceLock<Instant>,
+    outdated_at: Arc<OnceLock<Instant>>,
 }
 
 impl Mark {
@@ -56,7 +56,7 @@ impl Mark {
             next,
             updates,
             status_changes,
-            outdated_at: OnceLock::new(),
+            outdated_at: Arc::default(),
         })
     }
 

@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use proptest::prelude::*;
+use tokio::task::JoinSet;
 
 use super::*;
 use crate::datastore::memory::{MemoryStore, WatchFault};
-use crate::datastore::{Dialect, Event, Kind, Object, ObjectId};
+use crate::datastore::{Dialect, Event, Kind, ObjectId};
 use crate::metrics::SyncerMetrics;
 use crate::model::{AsOf, Key, KvPair, UpdateType, Value, no_revision};
 use crate::problems::ProblemBook;
@@ -299,20 +300,25 @@ impl Processor for Panics {
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_of_a_source_is_passed_on() {
-    let store = MemoryStore::new();
-    store.put(&NAMESPACE, object("a", "x"));
-    let mut hub = KindHub::new(std::sync::Arc::new(store), 1);
-    let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-    let cache =
-        WatcherCache::new("bug", vec![NAMESPACE], Box::new(Panics), metrics, ProblemBook::new(SyncerType::Felix));
-    let (out, _received) = decoupler::channel(10);
-    let syncer = WatcherSyncer::new(SyncerType::Felix, vec![cache], &mut hub, out);
-    let cancel = CancellationToken::new();
-    let hub = tokio::spawn(hub.run(cancel.clone()));
-    let ended = tokio::spawn(syncer.run(cancel.clone())).await;
-    assert!(ended.is_err_and(|error| error.is_panic()));
-    cancel.cancel();
-    hub.await.expect("the hub does not panic");
+    // A page of more than a chunk is converted by a task of its own.
+    for objects in [1, 2 * CHUNK] {
+        let store = MemoryStore::new();
+        for n in 0..objects {
+            store.put(&NAMESPACE, object(&n.to_string(), "x"));
+        }
+        let mut hub = KindHub::new(std::sync::Arc::new(store), 1);
+        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+        let cache =
+            WatcherCache::new("bug", vec![NAMESPACE], Box::new(Panics), metrics, ProblemBook::new(SyncerType::Felix));
+        let (out, _received) = decoupler::channel(10);
+        let syncer = WatcherSyncer::new(SyncerType::Felix, vec![cache], &mut hub, out);
+        let cancel = CancellationToken::new();
+        let hub = tokio::spawn(hub.run(cancel.clone()));
+        let ended = tokio::spawn(syncer.run(cancel.clone())).await;
+        assert!(ended.is_err_and(|error| error.is_panic()), "with {objects} objects");
+        cancel.cancel();
+        hub.await.expect("the hub does not panic");
+    }
 }
 
 #[derive(Clone, Debug)]
