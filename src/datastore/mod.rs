@@ -188,7 +188,8 @@ pub enum Error {
 /// Both streams may be dropped at any time; a later call starts afresh from the revision that it is given.
 pub trait Datastore: Send + Sync + fmt::Debug + 'static {
     /// All objects of a kind at one revision, in pages. The stream ends after the last page or the first error.
-    /// An empty kind yields one empty page. An object that is not JSON is left out and reported by the datastore.
+    /// An empty kind yields one empty page. What cannot be an object by its looks is among the malformed; whether a body is
+    /// good JSON is for whoever reads it.
     fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>>;
 
     /// All changes of a kind after `from`, which is the revision of a list or batch. The stream ends without an error

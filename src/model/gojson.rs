@@ -5,6 +5,7 @@
 //! `skip_serializing_if`, `BTreeMap`); escapes and numbers are handled here.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::io::{self, Write};
 
 use bytes::Bytes;
@@ -19,21 +20,34 @@ const SMALL: f64 = 1e-6;
 /// Absolute values from this on print in exponent form.
 const LARGE: f64 = 1e21;
 
+/// Largest vector that a thread keeps for what it writes next. Nearly all values are smaller.
+const MAX_SCRATCH: usize = 64 << 10;
+
+thread_local! {
+    static SCRATCH: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
 /// The value as Go would write it.
 ///
 /// # Panics
 /// When a map has keys that are not text, or a `Serialize` implementation fails: neither exists among our types.
 #[must_use]
 pub fn to_bytes<T: Serialize + ?Sized>(value: &T) -> Bytes {
-    let mut out = Vec::with_capacity(256);
-    write(&mut out, value);
-    exact(out)
+    written(|out| write(out, value))
 }
 
-/// The bytes without the room that a growing vector has: it would be kept for as long as they are, and with it a further
-/// allocation that says how much there is.
-pub(super) fn exact(bytes: Vec<u8>) -> Bytes {
-    bytes.into_boxed_slice().into()
+/// What `write` appends to an empty vector. The vector grows once per thread and is used again; what is returned has no room
+/// to spare: that would be kept for as long as the bytes are, and with it a further allocation that says how much there is.
+pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    // Taken, not borrowed: whatever is written may itself use this, and finds an empty one.
+    let mut out = SCRATCH.take();
+    out.clear();
+    write(&mut out);
+    let bytes = Bytes::copy_from_slice(&out);
+    if out.capacity() <= MAX_SCRATCH {
+        SCRATCH.set(out);
+    }
+    bytes
 }
 
 /// [`to_bytes`], appended to `out`.
@@ -61,25 +75,29 @@ pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
 /// # Errors
 /// When the text is not JSON or does not fit the type.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ReadError> {
-    parse_with(body, |body| strict::from_slice(body))
+    parse_with(body, |text| strict::from_str(text))
 }
 
-/// [`parse`] with a reader of the caller's own. It runs a second time, on mended text, when it fails on text that needs
-/// mending.
+/// [`parse`] with a reader of the caller's own. It runs a second time, on mended text, when it fails on text with lone
+/// surrogates.
 ///
 /// # Errors
 /// What `read` says about the mended text.
-pub fn parse_with<T, E>(body: &[u8], mut read: impl FnMut(&[u8]) -> Result<T, E>) -> Result<T, E> {
-    read(body).or_else(|error| match mend(body) {
-        Cow::Borrowed(_) => Err(error),
-        Cow::Owned(mended) => read(&mended),
+pub fn parse_with<T, E>(body: &[u8], mut read: impl FnMut(&str) -> Result<T, E>) -> Result<T, E> {
+    let text = mend_utf8(body);
+    read(&text).or_else(|error| match mend_surrogates(&text) {
+        None => Err(error),
+        Some(mended) => read(&mended),
     })
 }
 
 /// The same text, with bytes that are not UTF-8 replaced as Go replaces them: JSON is not even cut into its parts otherwise.
 #[must_use]
 pub fn utf8(text: &Bytes) -> Bytes {
-    if std::str::from_utf8(text).is_ok() { text.clone() } else { mend(text).into_owned().into() }
+    match mend_utf8(text) {
+        Cow::Borrowed(_) => text.clone(),
+        Cow::Owned(mended) => mended.into(),
+    }
 }
 
 /// For `#[serde(default, deserialize_with)]`: `null` leaves a field at its zero value.
@@ -141,6 +159,10 @@ pub fn float(value: f64) -> String {
 /// Escapes what Go escapes in addition to the JSON grammar.
 fn write_fragment<W: Write + ?Sized>(out: &mut W, fragment: &str) -> io::Result<()> {
     let bytes = fragment.as_bytes();
+    // Nearly all text has none of these; without a way out in between, many bytes are looked at together.
+    if !bytes.iter().fold(false, |found, byte| found | matches!(byte, b'<' | b'>' | b'&' | 0xe2)) {
+        return out.write_all(bytes);
+    }
     let mut copied = 0;
     let mut at = 0;
     while at < bytes.len() {
@@ -181,27 +203,22 @@ impl Formatter for GoFormatter {
     }
 }
 
-/// Replaces what serde refuses and Go replaces: each byte that is not UTF-8, and each lone surrogate escape.
-fn mend(body: &[u8]) -> Cow<'_, [u8]> {
-    let text = if std::str::from_utf8(body).is_ok() {
-        Cow::Borrowed(body)
-    } else {
-        let mut out = Vec::with_capacity(body.len() + 16);
-        for chunk in body.utf8_chunks() {
-            out.extend_from_slice(chunk.valid().as_bytes());
-            for _ in chunk.invalid() {
-                out.extend_from_slice("\u{fffd}".as_bytes());
-            }
-        }
-        Cow::Owned(out)
-    };
-    match mend_surrogates(&text) {
-        Some(mended) => Cow::Owned(mended),
-        None => text,
+/// Replaces each byte that is not UTF-8, as Go does.
+fn mend_utf8(body: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(body) {
+        return Cow::Borrowed(text);
     }
+    let mut out = String::with_capacity(body.len() + 16);
+    for chunk in body.utf8_chunks() {
+        out.push_str(chunk.valid());
+        out.extend(chunk.invalid().iter().map(|_| char::REPLACEMENT_CHARACTER));
+    }
+    Cow::Owned(out)
 }
 
-fn mend_surrogates(text: &[u8]) -> Option<Vec<u8>> {
+/// Replaces each lone surrogate escape, which serde refuses and Go replaces. `None`: there is none.
+fn mend_surrogates(text: &str) -> Option<String> {
+    let text = text.as_bytes();
     let mut out: Option<Vec<u8>> = None;
     let mut at = 0;
     while at < text.len() {
@@ -218,7 +235,7 @@ fn mend_surrogates(text: &[u8]) -> Option<Vec<u8>> {
             _ => at += 2,
         }
     }
-    out
+    out.map(|out| String::from_utf8(out).expect("ASCII took the place of ASCII"))
 }
 
 /// The UTF-16 unit of a `\u` escape with its four digits at the start of `text`.

@@ -5,7 +5,7 @@
 //! values into objects, [`failure`] turns etcd's errors into what to do next, [`init`] is the little that is written.
 //!
 //! Invariants: a page of a list never comes from another revision than the first one; the position of a batch never
-//! runs ahead of the events delivered; a value that is not JSON affects its own key only.
+//! runs ahead of the events delivered; a value that cannot be read affects its own key only.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -68,7 +68,7 @@ pub(super) struct Bookmark {
 /// What keeps it from being one: it has no name, or no version.
 pub(super) fn object(buffer: &Bytes, raw: &RawValue, dialect: Dialect) -> Result<Object, Unreadable> {
     // Metadata come first, so that of most objects little is read here.
-    let metadata = strict::field::<Option<Metadata>>(raw.get().as_bytes(), "metadata")
+    let metadata = strict::field::<Option<Metadata>>(raw.get(), "metadata")
         .map_err(|error| Unreadable { id: id_of_damaged(raw), reason: error.to_string() })?;
     let Metadata { name, namespace, resource_version, .. } = metadata.flatten().unwrap_or_default();
     let id = ObjectId { namespace: namespace.unwrap_or_default().into(), name: name.unwrap_or_default().into() };
@@ -113,14 +113,14 @@ fn id_of_damaged(raw: &RawValue) -> Option<ObjectId> {
         #[serde(default)]
         namespace: Option<serde_json::Value>,
     }
-    let DamagedMetadata { name, namespace } = strict::from_slice::<Damaged>(raw.get().as_bytes()).ok()?.metadata;
+    let DamagedMetadata { name, namespace } = strict::from_str::<Damaged>(raw.get()).ok()?.metadata;
     let namespace = namespace.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
     Some(ObjectId { namespace: namespace.into(), name: name.into() })
 }
 
 /// Reads a bookmark. `None`: it tells no position.
 pub(super) fn bookmark(raw: &RawValue) -> Option<Bookmark> {
-    let metadata = strict::field::<Option<Metadata>>(raw.get().as_bytes(), "metadata").ok()?;
+    let metadata = strict::field::<Option<Metadata>>(raw.get(), "metadata").ok()?;
     let Metadata { resource_version, annotations, .. } = metadata.flatten()?;
     let initial_events_end =
         annotations.and_then(|annotations| annotations.initial_events_end).is_some_and(|value| value == "true");

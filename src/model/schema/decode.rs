@@ -48,7 +48,7 @@ pub struct SchemaError {
 /// When the text is not JSON or something in it does not fit.
 pub fn decode(schema: &'static Struct, json: &[u8], case: Case) -> Result<Fields, SchemaError> {
     gojson::parse_with(json, |json| {
-        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        let mut deserializer = serde_json::Deserializer::from_str(json);
         let fields = decode_from(schema, &mut deserializer, case)?;
         deserializer.end().map_err(|error| SchemaError { path: ".".to_owned(), reason: error.to_string() })?;
         Ok(fields)

@@ -10,9 +10,7 @@ impl Node {
     /// The JSON of the tree.
     #[must_use]
     pub fn to_bytes(&self) -> Bytes {
-        let mut out = Vec::with_capacity(512);
-        self.write(&mut out);
-        gojson::exact(out)
+        gojson::written(|out| self.write(out))
     }
 
     /// Appends the JSON of the tree.

@@ -67,7 +67,7 @@ impl Meta<'_> {
             return Err(format!("metadata.uid: {:?} is not a UUID", &*self.uid));
         }
         if let Some(stored) = self.annotations.remove(METADATA_ANNOTATION) {
-            let stored: Meta<'_> = strict::from_slice(stored.as_bytes()).map_err(|error| {
+            let stored: Meta<'_> = strict::from_str(&stored).map_err(|error| {
                 format!("metadata.annotations[{METADATA_ANNOTATION}]: not the metadata of an object: {error}")
             })?;
             overlay(&mut self.labels, stored.labels);

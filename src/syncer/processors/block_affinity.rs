@@ -109,14 +109,14 @@ fn read(object: &Object) -> Result<Affinity, ConvertError> {
     gojson::parse_with(&object.body, |body| {
         if object.dialect == Dialect::Etcd {
             let stored: Stored<'_> =
-                if body.is_empty() { Stored::default() } else { strict::from_slice(body).map_err(unreadable)? };
+                if body.is_empty() { Stored::default() } else { strict::from_str(body).map_err(unreadable)? };
             return Ok(Affinity {
                 key: etcd_key(&object.id.name)?,
                 state: stored.state.to_string(),
                 deleted: stored.deleted.unwrap_or_default(),
             });
         }
-        let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
+        let resource: Resource<'_, Spec<'_>> = strict::from_str(body).map_err(unreadable)?;
         resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
         let spec = resource.spec.unwrap_or_default();
         let cidr = net::parse_cidr(&spec.cidr).map(|net| net.trunc()).ok_or_else(|| {

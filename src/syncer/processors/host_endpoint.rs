@@ -50,7 +50,7 @@ struct Port<'a> {
 impl ConvertKeyed for HostEndpoints {
     fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
         gojson::parse_with(&object.body, |body| {
-            let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
+            let resource: Resource<'_, Spec<'_>> = strict::from_str(body).map_err(unreadable)?;
             let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
             let spec = resource.spec.unwrap_or_default();
             if spec.node.is_empty() {

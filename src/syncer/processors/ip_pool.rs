@@ -48,7 +48,7 @@ struct Spec<'a> {
 impl ConvertKeyed for IpPools {
     fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
         gojson::parse_with(&object.body, |body| {
-            let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
+            let resource: Resource<'_, Spec<'_>> = strict::from_str(body).map_err(unreadable)?;
             resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
             let spec = resource.spec.unwrap_or_default();
             let cidr = net::parse_cidr(&spec.cidr).map(|net| net.trunc()).ok_or_else(|| {

@@ -71,11 +71,11 @@ impl ConvertKeyed for IpamBlocks {
     fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
         gojson::parse_with(&object.body, |body| {
             if object.dialect == Dialect::Etcd {
-                let block: Block<'_> = strict::from_slice(body).map_err(unreadable)?;
+                let block: Block<'_> = strict::from_str(body).map_err(unreadable)?;
                 let cidr = cidr("cidr", &block.cidr)?;
                 return Ok((etcd_key(&object.id)?, value(cidr, block)));
             }
-            let resource: Resource<'_, Block<'_>> = strict::from_slice(body).map_err(unreadable)?;
+            let resource: Resource<'_, Block<'_>> = strict::from_str(body).map_err(unreadable)?;
             resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
             let mut block = resource.spec.unwrap_or_default();
             let cidr = cidr("spec.cidr", &block.cidr)?;

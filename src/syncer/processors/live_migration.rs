@@ -65,7 +65,7 @@ impl Convert for LiveMigrations {
         let refuse = |error: crate::model::resource::ResourceError| ConvertError::new(error.to_string());
         let resource = if object.dialect == Dialect::Kubernetes {
             let migration = gojson::parse_with(&object.body, |body| {
-                strict::from_slice(body).map(|migration: Migration<'_>| live_migration(&object.id, &migration))
+                strict::from_str(body).map(|migration: Migration<'_>| live_migration(&object.id, &migration))
             })
             .map_err(unreadable)?;
             let Some(json) = migration else { return Ok(None) };

@@ -57,7 +57,7 @@ fn key(id: &ObjectId) -> Key {
 
 fn value(object: &Object) -> Result<Value, ConvertError> {
     gojson::parse_with(&object.body, |body| {
-        let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
+        let resource: Resource<'_, Spec<'_>> = strict::from_str(body).map_err(unreadable)?;
         let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
         let set = network_set(&object.id.namespace, meta, resource.spec.unwrap_or_default());
         Ok(rejected_or_raw(gojson::to_bytes(&set), checks::network_set(&set)))

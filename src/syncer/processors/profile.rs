@@ -120,7 +120,7 @@ impl Profiles {
             return append(&name, whole, &object.body, &revision, None, out);
         }
         let json = gojson::parse_with(&object.body, |body| {
-            let resource: meta::Resource<'_, serde::de::IgnoredAny> = strict::from_slice(body).map_err(unreadable)?;
+            let resource: meta::Resource<'_, serde::de::IgnoredAny> = strict::from_str(body).map_err(unreadable)?;
             profile(&name, &object.id, origin, &resource.metadata.unwrap_or_default())
         })?
         .to_string();

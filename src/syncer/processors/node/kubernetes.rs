@@ -86,7 +86,7 @@ impl<'m> Annotations<'m> {
 /// Calico's node.
 pub(super) fn convert(object: &Object, use_pod_cidr: bool) -> Result<Resource, ConvertError> {
     let node = gojson::parse_with(&object.body, |body| {
-        let node: KubernetesNode<'_> = strict::from_slice(body).map_err(unreadable)?;
+        let node: KubernetesNode<'_> = strict::from_str(body).map_err(unreadable)?;
         calico_node(&object.id.name, &node, use_pod_cidr)
     })?;
     Resource::decode_json(KIND, node.to_string().as_bytes(), Case::Exact)

@@ -95,7 +95,7 @@ struct PodIp<'a> {
 /// has no address, or no longer.
 pub(super) fn convert(object: &Object, interface_prefix: &str) -> Result<Option<(Key, Option<Value>)>, ConvertError> {
     gojson::parse_with(&object.body, |body| {
-        let pod: Pod<'_> = strict::from_slice(body).map_err(unreadable)?;
+        let pod: Pod<'_> = strict::from_str(body).map_err(unreadable)?;
         let meta = pod.metadata.unwrap_or_default();
         let spec = pod.spec.unwrap_or_default();
         let status = pod.status.unwrap_or_default();

@@ -114,7 +114,7 @@ struct Port<'a> {
 /// The value of a stored endpoint.
 pub(super) fn convert(object: &Object) -> Result<Value, ConvertError> {
     gojson::parse_with(&object.body, |body| {
-        let resource: Resource<'_, Spec<'_>> = strict::from_slice(body).map_err(unreadable)?;
+        let resource: Resource<'_, Spec<'_>> = strict::from_str(body).map_err(unreadable)?;
         let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
         let endpoint = endpoint(meta, resource.spec.unwrap_or_default()).map_err(ConvertError::new)?;
         Ok(rejected_or_raw(gojson::to_bytes(&endpoint), rules::endpoint::workload_endpoint(&endpoint)))
