@@ -212,7 +212,11 @@ impl MemoryStore {
 
     /// From now on pages of this kind come only as they are released.
     pub fn hold_pages(&self, kind: &Kind) {
-        self.with(kind, |kind_state, _| kind_state.page_gate = Some(Arc::new(Semaphore::new(0))));
+        self.with(kind, |kind_state, _| {
+            // The same gate for all lists that wait at it, however often pages are held.
+            let gate = kind_state.page_gate.get_or_insert_with(|| Arc::new(Semaphore::new(0)));
+            gate.forget_permits(usize::MAX);
+        });
     }
 
     /// Lets `pages` more pages of a held kind go.

@@ -83,6 +83,21 @@ async fn faults_do_what_they_say() {
 }
 
 #[tokio::test]
+async fn pages_that_are_held_twice_are_all_released() {
+    let store = MemoryStore::new();
+    store.hold_pages(&IP_POOL);
+    let mut first = store.list(&IP_POOL);
+    assert!(first.next().now_or_never().is_none());
+    store.hold_pages(&IP_POOL);
+    let mut second = store.list(&IP_POOL);
+    assert!(second.next().now_or_never().is_none());
+    store.release_pages(&IP_POOL, 2);
+    for list in [&mut first, &mut second] {
+        assert!(matches!(list.next().now_or_never(), Some(Some(Ok(_)))));
+    }
+}
+
+#[tokio::test]
 async fn held_pages_come_as_they_are_released() {
     let store = MemoryStore::new();
     store.set_page_size(1);

@@ -10,6 +10,7 @@ use bulrush::syncproto::native::{
     ClientFrame, ClientHello, Compression, MAGIC, ServerFrame, VERSION, decode_server, encode_client,
 };
 use bytes::BytesMut;
+use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
@@ -45,7 +46,9 @@ pub(super) async fn follow(follower: Follower, role: Role, protocol: Raw, plug: 
     }
 }
 
-/// Sends what there is, then reads more, slowly. Returns an error when the connection is over.
+/// Sends what there is, then reads more, slowly: after each pause all that has arrived, as anybody does who reads into a buffer.
+/// (One write of the server for each pause would make a client that is too slow to answer pings in time, and is rightly cut.)
+/// Returns an error when the connection is over.
 async fn exchange(line: &mut Line, out: &mut BytesMut, input: &mut BytesMut, role: &Role) -> Result<(), String> {
     if !out.is_empty() {
         let written = timeout(TIMEOUTS.write, line.write_all(out)).await;
@@ -56,11 +59,16 @@ async fn exchange(line: &mut Line, out: &mut BytesMut, input: &mut BytesMut, rol
         sleep(role.pause).await;
     }
     input.reserve(2048);
-    match timeout(TIMEOUTS.read, line.read_buf(input)).await {
-        Err(_) => Err("nothing comes".to_owned()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Ok(Ok(0)) => Err("closed".to_owned()),
-        Ok(Ok(_)) => Ok(()),
+    let mut read = timeout(TIMEOUTS.read, line.read_buf(input)).await.map_err(|_| "nothing comes")?;
+    loop {
+        if read.map_err(|error| error.to_string())? == 0 {
+            return Err("closed".to_owned());
+        }
+        input.reserve(2048);
+        match line.read_buf(input).now_or_never() {
+            Some(more) => read = more,
+            None => return Ok(()),
+        }
     }
 }
 
