@@ -7,6 +7,9 @@
 //!                      └─ snapshot, shared by clients that arrive together
 //! ```
 //!
+//! Changes go out in rounds (see [`super::pace`]). What comes while the pumps take a round to thousands of clients is
+//! published at once, for those whose turn is still to come; the others get it with the next round.
+//!
 //! A feed exists while it has clients (and a little longer). It never waits for any of them.
 //!
 //! Invariants:
@@ -51,6 +54,10 @@ const SNAPSHOT_IDLE: Duration = Duration::from_secs(10);
 
 /// Encoded bytes after which clients are woken and other tasks get their turn, in the middle of a long round.
 const ROUND_BYTES: usize = 256 << 10;
+
+/// Shortest time between two publications while a round is on its way. Each costs a message; with thousands of agents a round
+/// takes some 8 ms.
+const LATE_GAP: Duration = Duration::from_millis(2);
 
 /// Encoded bytes after which a round ends, so that the pace, housekeeping and a stop get their turn in a long burst.
 const ROUND_MAX_BYTES: usize = 4 << 20;
@@ -192,6 +199,14 @@ impl Feed {
     /// A pump has been to all its clients.
     pub(super) fn on_pass(&self, now: Instant) {
         self.lock().pace.on_served(now);
+        if !self.pump.is_busy() {
+            self.demand.wants(Some(self.next_round(now)));
+        }
+    }
+
+    /// When the next round may start.
+    fn next_round(&self, now: Instant) -> Instant {
+        self.lock().pace.next_round(now, self.clients.load(Ordering::Acquire))
     }
 
     /// A snapshot for a new client: an existing one unless it has been outdated for too long, or the status has changed
@@ -232,6 +247,7 @@ impl Feed {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING);
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut idle_rounds = 0;
+        let mut late = Late::default();
         loop {
             let ready = trail.position().next().is_some();
             if ready {
@@ -251,18 +267,17 @@ impl Feed {
                         break;
                     }
                 }
+                () = late.due() => late = self.publish_round(None, &mut trail, &late).await,
                 crumb = trail.next() => {
                     let Some(first) = crumb else { break };
-                    let now = Instant::now();
-                    let start = self.lock().pace.next_round(now, self.clients.load(Ordering::Acquire));
-                    if start > now {
-                        tokio::select! {
-                            () = stop.cancelled() => break,
-                            () = tokio::time::sleep_until(start) => {}
-                        }
-                        self.metrics.next_breadcrumb_latency_secs.observe((start - now).as_secs_f64());
+                    let turn = tokio::select! {
+                        () = stop.cancelled() => break,
+                        turn = self.next_turn(&late) => turn,
+                    };
+                    match turn {
+                        Turn::Round => late = self.publish_round(Some(first), &mut trail, &late).await,
+                        Turn::Late => self.publish_late(first, &mut trail, &mut late),
                     }
-                    self.publish_round(first, &mut trail).await;
                 }
             }
         }
@@ -274,10 +289,39 @@ impl Feed {
         self.pump.end();
     }
 
-    /// Publishes everything there is, from the crumb `first` on.
-    async fn publish_round(&self, first: Arc<Breadcrumb>, trail: &mut Trail) {
-        let (mut published, mut unannounced, mut updates) = (0, 0, 0);
-        let mut next = Some(first);
+    /// Waits until something may be published: with a round, or late, to those who have not had their turn in the last one.
+    async fn next_turn(&self, late: &Late) -> Turn {
+        let came = Instant::now();
+        let mut now = came;
+        let turn = loop {
+            let mut until = self.next_round(now);
+            if until <= now {
+                if now == came {
+                    self.pump.begin_elsewhere();
+                }
+                break Turn::Round;
+            }
+            if self.pump.is_busy() {
+                let again = late.published_at.map_or(now, |at| at + LATE_GAP);
+                if again <= now {
+                    break Turn::Late;
+                }
+                until = until.min(again);
+            }
+            tokio::time::sleep_until(until).await;
+            now = Instant::now();
+        };
+        if now > came {
+            self.metrics.next_breadcrumb_latency_secs.observe((now - came).as_secs_f64());
+        }
+        turn
+    }
+
+    /// Publishes everything there is, from the crumb `first` on, and has it taken to all clients, with what was published
+    /// after the last round had begun.
+    async fn publish_round(&self, first: Option<Arc<Breadcrumb>>, trail: &mut Trail, late: &Late) -> Late {
+        let (mut published, mut unannounced, mut updates) = (0, 0, late.updates);
+        let mut next = first;
         while published < ROUND_MAX_BYTES
             && let Some(crumb) = next.take().or_else(|| trail.try_next())
         {
@@ -295,8 +339,28 @@ impl Feed {
         self.lock().pace.on_round(updates);
         self.announce().await;
         self.metrics.rounds.inc();
-        let next = self.lock().pace.next_round(Instant::now(), self.clients.load(Ordering::Acquire));
-        self.demand.wants(Some(next));
+        let now = Instant::now();
+        let next = self.next_round(now);
+        self.demand.wants(Some(if self.pump.is_busy() { next.min(now + LATE_GAP) } else { next }));
+        Late { published_at: Some(now), ..Late::default() }
+    }
+
+    /// Publishes what there is, from the crumb `first` on, without calling the pumps again.
+    fn publish_late(&self, first: Arc<Breadcrumb>, trail: &mut Trail, late: &mut Late) {
+        let mut published = 0;
+        let mut next = Some(first);
+        while published < ROUND_BYTES
+            && let Some(crumb) = next.take().or_else(|| trail.try_next())
+        {
+            let group = self.gather(crumb, trail);
+            late.updates += group.iter().map(|crumb| crumb.deltas.len()).sum::<usize>();
+            published += self.publish(&group);
+        }
+        let now = Instant::now();
+        let next = self.next_round(now);
+        late.published_at = Some(now);
+        late.owed_at = Some(next);
+        self.demand.wants(Some(next.min(now + LATE_GAP)));
     }
 
     async fn announce(&self) {
@@ -400,6 +464,35 @@ impl Feed {
             state.previous = state.snapshot.take().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));
         }
     }
+}
+
+/// What was published since a round began, while its pumps were on their way.
+#[derive(Debug, Default)]
+struct Late {
+    updates: usize,
+    /// When anything was published last, with the round or late.
+    published_at: Option<Instant>,
+    /// When those whose turn was over are to get it.
+    owed_at: Option<Instant>,
+}
+
+impl Late {
+    /// Waits until the next round is to begin even if nothing further comes.
+    async fn due(&self) {
+        match self.owed_at {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// What a feed may do next.
+#[derive(Debug)]
+enum Turn {
+    /// Begin a round.
+    Round,
+    /// Publish something for those to whom the last round is still on its way.
+    Late,
 }
 
 /// Whether a new client may still be given this snapshot.

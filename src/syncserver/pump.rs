@@ -8,16 +8,21 @@
 //! What follows a mark is looked up once for all clients that stand there. A pass costs little more than its system calls;
 //! see docs/performance.md for what a task per client cost instead.
 //!
-//! A pump waits for nobody: a socket that is full and a line that is locked are left to the client's task. Passes begin at
-//! another client each time, so that nobody is always last.
+//! What comes into the ring while a pass is under way goes to those whose turn is still to come, as if the pass had begun with
+//! it: with thousands of clients a pass takes so long that they would otherwise get what is old already. The others get it
+//! with the next pass.
+//!
+//! A pump waits for nobody: a socket that is full and a line that is locked are left to the client's task. After silence a pass
+//! begins at another client than the last one, so that nobody is always last. Round after round they begin at the same one:
+//! everybody is served at equal distances.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use tokio::sync::Notify;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
@@ -34,6 +39,9 @@ const KEEP: Duration = Duration::from_millis(2);
 
 /// Most bytes that a client is given in one pass; what lags by more is for its task, which fills sockets in its own time.
 const STRETCH_BYTES: usize = 256 << 10;
+
+/// Pieces that together are no larger than this are copied into one.
+const JOINED_BYTES: usize = 64 << 10;
 
 /// Most pumps of a feed. More would wait for each other in the kernel rather than write faster.
 const MAX_SHARDS: usize = 8;
@@ -87,6 +95,8 @@ pub(super) struct Pass<'a> {
     feed: &'a Feed,
     /// What follows the mark with this sequence number.
     known: Option<(u64, Ahead)>,
+    /// Sequence number of the newest place when that was looked up.
+    head: u64,
     /// When the present turn began.
     pub(super) now: Instant,
     /// Bytes written in this turn.
@@ -97,7 +107,7 @@ pub(super) struct Pass<'a> {
 
 impl<'a> Pass<'a> {
     pub(super) fn new(feed: &'a Feed) -> Self {
-        Self { feed, known: None, now: Instant::now(), bytes: 0, served: 0 }
+        Self { feed, known: None, head: 0, now: Instant::now(), bytes: 0, served: 0 }
     }
 
     /// What follows a mark.
@@ -110,18 +120,29 @@ impl<'a> Pass<'a> {
         let (_, ahead) = self.known.get_or_insert_with(|| {
             let mut pieces = VecDeque::new();
             let (taken, head) = feed.take(mark, STRETCH_BYTES, &mut pieces);
+            self.head = head.sequence;
             let ahead = match taken {
                 Taken::Nothing => Ahead::Nothing,
                 Taken::Forgotten(_) => Ahead::Forgotten,
                 // With a count of its own: pumps that run side by side would pull the one of the ring to and fro, twice for
                 // every client.
-                Taken::UpTo(end) => {
-                    Ahead::Stretch(Stretch { pieces, end: Arc::new((*end).clone()), lag: mark.age(&head) })
-                }
+                Taken::UpTo(end) => Ahead::Stretch(Stretch {
+                    pieces: joined(pieces),
+                    end: Arc::new((*end).clone()),
+                    lag: mark.age(&head),
+                }),
             };
             (mark.sequence, ahead)
         });
         ahead
+    }
+
+    /// Some clients have had their turn. Whoever is next gets what has come into the ring meanwhile as well.
+    fn turn_over(&mut self, now: Instant) {
+        self.count(now);
+        if self.feed.head().sequence != self.head {
+            self.known = None;
+        }
     }
 
     /// A client was given what is known; so many bytes of it were written.
@@ -147,14 +168,32 @@ impl<'a> Pass<'a> {
     }
 }
 
+/// Few small pieces as one: they go to many clients, and one piece is written with less ado.
+fn joined(pieces: VecDeque<Bytes>) -> VecDeque<Bytes> {
+    let bytes: usize = pieces.iter().map(Bytes::len).sum();
+    if pieces.len() < 2 || bytes > JOINED_BYTES {
+        return pieces;
+    }
+    let mut all = BytesMut::with_capacity(bytes);
+    for piece in &pieces {
+        all.extend_from_slice(piece);
+    }
+    [all.freeze()].into()
+}
+
 /// The clients of a feed that may be served.
 #[derive(Default)]
 struct Shard {
     passengers: Mutex<BTreeMap<u64, Arc<dyn Passenger>>>,
-    /// The number at which the next pass begins.
+    /// The number at which passes begin.
     first: AtomicU64,
+    /// The next one is to begin elsewhere.
+    elsewhere: AtomicBool,
     /// There is a round to be taken to them.
     called: Notify,
+    /// How often it was called, and for how many of these calls it has been around.
+    calls: AtomicU64,
+    answered: AtomicU64,
 }
 
 impl Shard {
@@ -220,12 +259,25 @@ impl Pump {
         });
         let Some((first, clients)) = with_clients.next() else { return };
         match with_clients.next() {
-            None if clients <= TURN => return first.pass(feed).await,
+            None if clients <= TURN => {
+                let now = first.pass(feed).await;
+                feed.on_pass(now);
+            }
             second => {
-                first.called.notify_one();
-                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.called.notify_one());
+                first.call();
+                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.call());
             }
         }
+    }
+
+    /// The next passes are to begin at other clients than the last ones.
+    pub(super) fn begin_elsewhere(&self) {
+        self.shards.iter().for_each(|shard| shard.elsewhere.store(true, Ordering::Relaxed));
+    }
+
+    /// Whether a round is on its way to clients: what is put into the ring now gets to some of them with it.
+    pub(super) fn is_busy(&self) -> bool {
+        self.shards.iter().any(|shard| shard.answered.load(Ordering::Acquire) != shard.calls.load(Ordering::Acquire))
     }
 
     /// There will be no more: all pumps are to go around once more and end.
@@ -242,7 +294,10 @@ impl Pump {
             shard.called.notified().await;
             // Looked at before the pass: after it there will be nothing more.
             let ended = feed.has_ended();
-            shard.pass(&feed).await;
+            let calls = shard.calls.load(Ordering::Acquire);
+            let now = shard.pass(&feed).await;
+            shard.answered.store(calls, Ordering::Release);
+            feed.on_pass(now);
             if ended {
                 for passenger in shard.lock().values() {
                     passenger.nudge();
@@ -254,20 +309,35 @@ impl Pump {
 }
 
 impl Shard {
-    /// Goes around all clients, beginning one turn after where the last pass began.
-    async fn pass(&self, feed: &Feed) {
+    /// There is a round to be taken around.
+    fn call(&self) {
+        self.calls.fetch_add(1, Ordering::AcqRel);
+        self.called.notify_one();
+    }
+
+    /// Where a pass begins.
+    fn begin(&self) -> u64 {
         let first = self.first.load(Ordering::Relaxed);
+        if !self.elsewhere.swap(false, Ordering::Relaxed) {
+            return first;
+        }
+        let passengers = self.lock();
+        let next = passengers.range(first..).map(|(id, _)| *id).nth(TURN).unwrap_or(0);
+        self.first.store(next, Ordering::Relaxed);
+        next
+    }
+
+    /// Goes around all clients, beginning where the last pass began unless it is to begin elsewhere: then one turn after that.
+    /// Returns when it was over.
+    async fn pass(&self, feed: &Feed) -> Instant {
+        let first = self.begin();
         let mut pass = Pass::new(feed);
         let mut turn = Vec::with_capacity(TURN);
-        let mut next_first = None;
         let mut kept_since = pass.now;
         for (mut from, upto) in [(Bound::Included(first), Bound::Unbounded), (Bound::Unbounded, Bound::Excluded(first))]
         {
             while let Some(next) = self.turn(from, upto, &mut turn) {
                 from = next;
-                if let Bound::Excluded(last) = next {
-                    next_first.get_or_insert(last + 1);
-                }
                 // A turn is what bounds the work here; the runtime's own budget would have sockets seem full.
                 unconstrained(async {
                     for passenger in turn.drain(..) {
@@ -275,7 +345,7 @@ impl Shard {
                     }
                 })
                 .await;
-                pass.count(Instant::now());
+                pass.turn_over(Instant::now());
                 if pass.now - kept_since >= KEEP {
                     yield_now().await;
                     pass.now = Instant::now();
@@ -283,8 +353,7 @@ impl Shard {
                 }
             }
         }
-        feed.on_pass(pass.now);
-        self.first.store(next_first.unwrap_or(0), Ordering::Relaxed);
+        pass.now
     }
 }
 
@@ -315,8 +384,10 @@ impl Drop for Seat {
 mod tests {
     use futures_util::FutureExt;
 
-    use super::super::tests::harness::lone_feed;
+    use super::super::tests::harness::{eventually, lone_feed, lone_feed_with_pace, update};
     use super::*;
+    use crate::model::SyncerEvent;
+    use crate::snapcache::SnapCache;
 
     /// Writes down when it was served.
     #[derive(Debug)]
@@ -341,23 +412,27 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_pass_goes_to_everybody_once_and_begins_elsewhere_each_time() {
+    async fn a_pass_goes_to_everybody_once_and_begins_elsewhere_when_told_to() {
         let (_cache, lease) = lone_feed();
         let feed = Arc::clone(&lease);
+        let shard = &feed.pump().shards[0];
         let log = Arc::new(Mutex::new(Vec::new()));
         let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
         let seats: Vec<Seat> = (1..=200).map(|id| Seat::take(feed.clone(), id, witness(id))).collect();
         let mut begins = Vec::new();
-        for _ in 0..5 {
-            feed.pump().shards[0].pass(&feed).await;
+        for elsewhere in [false, true, false, true, true, true] {
+            if elsewhere {
+                feed.pump().begin_elsewhere();
+            }
+            shard.pass(&feed).await;
             let mut visited = std::mem::take(&mut *log.lock().expect("not poisoned"));
             begins.extend(visited.first().copied());
             visited.sort_unstable();
             assert_eq!(visited, (1..=200).collect::<Vec<_>>());
         }
-        assert_eq!(begins, [1, 65, 129, 193, 1]);
+        assert_eq!(begins, [1, 65, 65, 129, 193, 1]);
         drop(seats);
-        feed.pump().shards[0].pass(&feed).await;
+        shard.pass(&feed).await;
         assert!(log.lock().expect("not poisoned").is_empty(), "whoever has left is not served");
     }
 
@@ -385,6 +460,69 @@ mod tests {
         pump.shards.iter().for_each(|shard| shard.lock().clear());
         pump.end();
         assert_eq!(called(), [true, true], "all end");
+    }
+
+    fn change(cache: &mut SnapCache, value: &[u8]) {
+        cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(value))])]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whoever_has_had_no_turn_yet_gets_what_comes_meanwhile_as_one_piece() {
+        let (mut cache, lease) = lone_feed();
+        let start = lease.head();
+        let mut pass = Pass::new(&lease);
+        let found = |pass: &mut Pass<'_>| {
+            let Ahead::Stretch(stretch) = pass.after(&start) else { panic!("there is something") };
+            assert_eq!(stretch.pieces.len(), 1);
+            (stretch.end.sequence, stretch.pieces[0].clone())
+        };
+        change(&mut cache, b"1");
+        eventually("it is published", || lease.head().sequence == 1).await;
+        let (end, first) = found(&mut pass);
+        assert_eq!(end, 1);
+        change(&mut cache, b"2");
+        eventually("it is published", || lease.head().sequence == 2).await;
+        assert_eq!(found(&mut pass), (1, first.clone()), "all of one turn get the same");
+        pass.turn_over(Instant::now());
+        let (end, both) = found(&mut pass);
+        assert_eq!((end, both.len(), &both[..first.len()]), (2, 2 * first.len(), &first[..]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_while_a_round_is_on_its_way_is_published_at_once_and_goes_to_all_with_the_next_one() {
+        const PACE: Duration = Duration::from_millis(20);
+        const CLIENTS: u64 = 2 * TURN as u64;
+        let (mut cache, lease) = lone_feed_with_pace(PACE);
+        let feed = Arc::clone(&lease);
+        let log = Arc::new(Mutex::new(Vec::new()));
+        let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
+        let _seats: Vec<Seat> = (1..=CLIENTS).map(|id| Seat::take(feed.clone(), id, witness(id))).collect();
+        let served = || std::mem::take(&mut *log.lock().expect("not poisoned")).len() as u64;
+        let start = Instant::now();
+        let at = |ms| tokio::time::sleep_until(start + Duration::from_millis(ms));
+        change(&mut cache, b"1");
+        at(1).await;
+        assert_eq!((feed.head().sequence, served(), feed.pump().is_busy()), (1, CLIENTS, false));
+        // A pump that was called and has not come back.
+        feed.pump().shards[0].calls.fetch_add(1, Ordering::AcqRel);
+        at(5).await;
+        change(&mut cache, b"2");
+        at(6).await;
+        assert_eq!((feed.head().sequence, served()), (2, 0), "published, and nobody was called");
+        change(&mut cache, b"3");
+        at(7).await;
+        assert_eq!(feed.head().sequence, 2, "not so soon again");
+        at(8).await;
+        assert_eq!((feed.head().sequence, served()), (3, 0));
+        at(19).await;
+        assert_eq!(served(), 0);
+        at(21).await;
+        assert_eq!((served(), feed.pump().is_busy()), (CLIENTS, false), "the next round, though nothing further came");
+        change(&mut cache, b"4");
+        at(39).await;
+        assert_eq!((feed.head().sequence, served()), (3, 0), "no round is on its way, so this waits for the next one");
+        at(41).await;
+        assert_eq!((feed.head().sequence, served()), (4, CLIENTS));
     }
 
     #[tokio::test]
