@@ -125,6 +125,12 @@ impl Crds {
         }
     }
 
+    /// A kind is there. Should it be missing again (a server that has just begun does not serve all kinds at once), pauses begin
+    /// with the shortest one.
+    pub(super) fn found(&self, kind: &Kind) {
+        lock(&self.looked).remove(kind);
+    }
+
     fn settle_pause(&self, kind: &Kind, change: u64) -> Duration {
         let times = match lock(&self.looked).get(kind) {
             Some((for_change, times)) if *for_change == change => *times,
@@ -193,4 +199,41 @@ fn is_refused(error: &watcher::Error) -> bool {
         return false;
     };
     matches!(status.code, 401 | 403)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::time::Instant;
+
+    use super::super::config::KubernetesConfig;
+    use super::*;
+    use crate::syncer::kinds::TIER;
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_grow_while_a_defined_kind_is_missing_and_begin_anew_once_it_was_found() {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let client = ApiClient::fixed(kube::Client::new(nobody, "default"), &KubernetesConfig::default());
+        let crds = Crds::new(client);
+        let follower = AbortOnDropHandle::new(tokio::spawn(pending()));
+        assert!(crds.task.set(follower).is_ok());
+        let name = "tiers.crd.projectcalico.org".to_owned();
+        crds.known.send_modify(|known| {
+            known.watching = true;
+            known.names.insert(name.clone(), 1);
+        });
+        let waits = async || {
+            let began = Instant::now();
+            crds.arrival(&TIER, std::slice::from_ref(&name)).await;
+            began.elapsed().as_millis()
+        };
+        for expected in [250, 500, 1000, 2000] {
+            assert_eq!(waits().await, expected);
+        }
+        crds.found(&TIER);
+        assert_eq!(waits().await, 250, "it was there in between");
+    }
 }

@@ -15,9 +15,9 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use futures_util::{StreamExt, TryStreamExt};
 
 use tokio::time::{Instant, sleep_until};
 
@@ -166,7 +166,8 @@ impl fmt::Debug for KubernetesStore {
 
 impl Datastore for KubernetesStore {
     fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>> {
-        list::pages(Arc::clone(&self.shared), kind.clone()).boxed()
+        let (shared, found) = (Arc::clone(&self.shared), kind.clone());
+        list::pages(Arc::clone(&self.shared), kind.clone()).inspect_ok(move |_| shared.crds.found(&found)).boxed()
     }
 
     fn watch(&self, kind: &Kind, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use bulrush::model::SyncStatus;
 use bulrush::syncer::SyncerType;
 use bulrush::syncer::kinds as k;
@@ -15,7 +15,7 @@ use super::population::{self, SMALL, Size, namespace, stored_pod};
 use super::{USER, allow, eventually, start_all, start_daemon};
 use crate::apiserver::ApiServer;
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
-use crate::daemon::http_get;
+use crate::daemon::{Daemon, http_get};
 
 const GROUP: CrdGroup = CrdGroup::V3;
 const SIZE: Size = Size { pods: 300, ..SMALL };
@@ -65,7 +65,7 @@ async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow:
     ensure!(gone.len() == 20, "20 pods are gone, and these are: {gone:?}");
     agents.forgot_only_what_is_gone(&started, &after_restart, None)?;
     agents.heard_of_resyncs_at_most().await?;
-    at_most_one_more_list(&server, &reads).await?;
+    at_most_one_more_list(&server, &daemon, &reads).await?;
 
     // It dies, and its etcd forgets how it came to the present.
     let reads = server.collections_read(USER);
@@ -82,7 +82,7 @@ async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow:
     let after_compaction = agents.until_equal(&rest, GROUP).await?;
     agents.forgot_only_what_is_gone(&after_restart, &after_compaction, None)?;
     agents.heard_of_resyncs_at_most().await?;
-    at_most_one_more_list(&server, &reads).await?;
+    at_most_one_more_list(&server, &daemon, &reads).await?;
 
     // And everything is followed again.
     let label = json!({"metadata": {"labels": {"after": "all"}}});
@@ -127,14 +127,21 @@ async fn without_streaming_lists(mut server: ApiServer) -> anyhow::Result<()> {
 }
 
 /// Waits until every kind is watched again, and fails if one was read more than once since `before`.
-async fn at_most_one_more_list(server: &ApiServer, before: &BTreeMap<String, usize>) -> anyhow::Result<()> {
+async fn at_most_one_more_list(
+    server: &ApiServer,
+    daemon: &Daemon,
+    before: &BTreeMap<String, usize>,
+) -> anyhow::Result<()> {
     for kind in watched_kinds() {
         let resource = GROUP.resource(&kind);
         let watched = async || {
             let last = server.audited(USER).into_iter().rfind(|request| request.resource == resource)?;
             (last.verb == "watch" && last.code == 200).then_some(())
         };
-        eventually(&format!("{resource} is watched"), watched).await?;
+        eventually(&format!("{resource} is watched"), watched).await.with_context(|| {
+            let audited = server.audited(USER).into_iter().filter(|request| request.resource == resource);
+            format!("requests: {:#?}\nlog:\n{}", audited.collect::<Vec<_>>(), daemon.log())
+        })?;
     }
     let now = server.collections_read(USER);
     for (resource, times) in &now {
