@@ -206,6 +206,28 @@ mod tests {
         spec.sources.into_iter().flat_map(|source| source.kinds).collect()
     }
 
+    /// Datastores do not look whether a value is JSON: every processor does, to the end. Whatever the object's name and
+    /// dialect are, no value comes of it, and for at least one of the names the source says why.
+    #[test]
+    fn every_source_refuses_what_is_not_json() {
+        let deep = format!(r#"{{"spec":{}"#, "[".repeat(100_000));
+        let bodies = ["{", "{} {}", r#"{"a":01}"#, r#"{"a":"b}"#, r#"{"metadata":{"name":"a"},"spec":{}"#, &deep];
+        for (body, dialect) in bodies.iter().flat_map(|body| (0..DIALECTS.len()).map(move |dialect| (body, dialect))) {
+            let shown = &body[..body.len().min(40)];
+            for source in calico(Flavour::Folder, &Context::default()).into_iter().flat_map(|spec| spec.sources) {
+                let (name, mut processor, mut refused) = (source.name, source.processor, false);
+                for id in 0..NAMES.len() {
+                    let object = object_of(id, dialect, body.as_bytes());
+                    let mut out = Vec::new();
+                    refused |= processor.process(ObjectEvent::Put(&object), &mut out).is_err();
+                    let blank = out.iter().all(|pair| pair.value.is_none());
+                    assert!(blank, "{name}, {}, {:?}: {shown} became {out:?}", object.id, object.dialect);
+                }
+                assert!(refused, "{name}, {:?}: {shown} is not refused", DIALECTS[dialect]);
+            }
+        }
+    }
+
     #[test]
     fn each_flavour_has_its_kinds() {
         let ctx = Context::default();

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -34,6 +34,7 @@ use super::pace::Pace;
 use super::pieces::Recipe;
 use super::pump::Pump;
 use super::ring::{Limits, Mark, Ring, Taken};
+use super::sharing::Sharing;
 use super::snapshot::Snapshot;
 use super::wire::Wire;
 use crate::demand::Consumer;
@@ -47,10 +48,6 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// How many housekeepings a feed without clients survives: clients that reconnect find it as it was.
 const IDLE_ROUNDS: u32 = 30;
-
-/// How long a snapshot that nobody asks for is kept. Not longer, though the next one could take over pieces of it: a client
-/// that comes once in a while can wait the moment that encoding takes, and the memory would be held all the time.
-const SNAPSHOT_IDLE: Duration = Duration::from_secs(10);
 
 /// Encoded bytes after which clients are woken and other tasks get their turn, in the middle of a long round.
 const ROUND_BYTES: usize = 256 << 10;
@@ -101,15 +98,7 @@ pub(super) struct Feed {
 struct State {
     ring: Ring,
     pace: Pace,
-    snapshot: Option<Shared>,
-    /// The snapshot before, if somebody still reads it.
-    previous: Weak<Snapshot>,
-}
-
-#[derive(Debug)]
-struct Shared {
-    snapshot: Arc<Snapshot>,
-    asked_at: Instant,
+    sharing: Sharing,
 }
 
 impl Feed {
@@ -125,8 +114,7 @@ impl Feed {
         let state = State {
             ring: Ring::new(trail.position(), config.limits),
             pace: Pace::new(config.pace_max, config.pace_per_client),
-            snapshot: None,
-            previous: Weak::new(),
+            sharing: Sharing::default(),
         };
         let feed = Self {
             format: key.wire.format(),
@@ -199,9 +187,13 @@ impl Feed {
     /// A pump has been to all its clients.
     pub(super) fn on_pass(&self, now: Instant) {
         self.lock().pace.on_served(now);
-        if !self.pump.is_busy() {
-            self.demand.wants(Some(self.next_round(now)));
-        }
+        self.say_when(now);
+    }
+
+    /// Says when changes are of use next: with the next round, or already before while one is on its way.
+    fn say_when(&self, now: Instant) {
+        let next = self.next_round(now);
+        self.demand.wants(Some(if self.pump.is_busy() { next.min(now + LATE_GAP) } else { next }));
     }
 
     /// When the next round may start.
@@ -209,32 +201,22 @@ impl Feed {
         self.lock().pace.next_round(now, self.clients.load(Ordering::Acquire))
     }
 
-    /// A snapshot for a new client: an existing one unless it has been outdated for too long, or the status has changed
-    /// since. On its way to the present, the client would be told of that change as if it were news: an in-sync of the
-    /// past, and what came after it would seem gone to a client that held it before.
+    /// A snapshot for a new client: the one that is [shared](Sharing::reuse), or a new one.
     pub(super) fn snapshot(&self, now: Instant) -> Arc<Snapshot> {
         let mut state = self.lock();
         let head = state.ring.head().clone();
-        if let Some(shared) = &mut state.snapshot
-            && shared.snapshot.mark().has_status_of(&head)
-            && fresh(&shared.snapshot, now, self.config.snapshot_max_age)
-        {
-            shared.asked_at = now;
+        if let Some(shared) = state.sharing.reuse(&head, now, self.config.snapshot_max_age) {
             self.metrics.snapshots_reused.inc();
-            return shared.snapshot.clone();
-        }
-        if let Some(before_last) = state.previous.upgrade() {
-            before_last.give_up();
+            return shared;
         }
         let wire = self.key.wire;
         let (most, full) = (wire.snapshot_entries(self.config.max_message_size), wire.snapshot_piece_bytes());
         let recipe = Recipe::new(self.format.clone(), self.key.filter.clone(), most, full);
         let snapshot = Snapshot::new(head, recipe, now);
-        let last = state.snapshot.replace(Shared { snapshot: snapshot.clone(), asked_at: now });
-        state.previous = last.as_ref().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));
-        // Looking through the last one and freeing it may take a while; nobody should have to wait for that.
+        let last = state.sharing.replace(snapshot.clone(), now);
+        // Nobody should have to wait for what is done with the last one.
         drop(state);
-        let base = last.as_ref().map(|last| last.snapshot.as_base());
+        let base = last.as_ref().map(|last| last.as_base());
         drop(last);
         self.metrics.snapshots_generated.inc();
         // With the connections: what newcomers cost is not to be felt by those who are served already.
@@ -323,11 +305,9 @@ impl Feed {
         let (mut published, mut unannounced, mut updates) = (0, 0, late.updates);
         let mut next = first;
         while published < ROUND_MAX_BYTES
-            && let Some(crumb) = next.take().or_else(|| trail.try_next())
+            && let Some((bytes, deltas)) = self.publish_next(&mut next, trail)
         {
-            let group = self.gather(crumb, trail);
-            updates += group.iter().map(|crumb| crumb.deltas.len()).sum::<usize>();
-            let bytes = self.publish(&group);
+            updates += deltas;
             published += bytes;
             unannounced += bytes;
             if unannounced >= ROUND_BYTES {
@@ -340,8 +320,7 @@ impl Feed {
         self.announce().await;
         self.metrics.rounds.inc();
         let now = Instant::now();
-        let next = self.next_round(now);
-        self.demand.wants(Some(if self.pump.is_busy() { next.min(now + LATE_GAP) } else { next }));
+        self.say_when(now);
         Late { published_at: Some(now), ..Late::default() }
     }
 
@@ -350,17 +329,23 @@ impl Feed {
         let mut published = 0;
         let mut next = Some(first);
         while published < ROUND_BYTES
-            && let Some(crumb) = next.take().or_else(|| trail.try_next())
+            && let Some((bytes, deltas)) = self.publish_next(&mut next, trail)
         {
-            let group = self.gather(crumb, trail);
-            late.updates += group.iter().map(|crumb| crumb.deltas.len()).sum::<usize>();
-            published += self.publish(&group);
+            late.updates += deltas;
+            published += bytes;
         }
         let now = Instant::now();
-        let next = self.next_round(now);
         late.published_at = Some(now);
-        late.owed_at = Some(next);
-        self.demand.wants(Some(next.min(now + LATE_GAP)));
+        late.owed_at = Some(self.next_round(now));
+        self.say_when(now);
+    }
+
+    /// Publishes one message: from the crumb `next`, or else the next of the trail, on. Returns its bytes and updates; `None`:
+    /// there is nothing.
+    fn publish_next(&self, next: &mut Option<Arc<Breadcrumb>>, trail: &mut Trail) -> Option<(usize, usize)> {
+        let first = next.take().or_else(|| trail.try_next())?;
+        let group = self.gather(first, trail);
+        Some((self.publish(&group), group.iter().map(|crumb| crumb.deltas.len()).sum()))
     }
 
     async fn announce(&self) {
@@ -419,7 +404,7 @@ impl Feed {
                 bytes = self.format.updates(range, &[]);
             }
             let status = self.format.status(last.sequence, last.status);
-            bytes = if bytes.is_empty() { status } else { concat(&bytes, &status) };
+            bytes = if bytes.is_empty() { status } else { [bytes, status].concat().into() };
         }
         if bytes.is_empty() {
             // A filter hid it all. The ring stays where it is until there is something, or the next housekeeping.
@@ -459,10 +444,7 @@ impl Feed {
         let held = state.ring.bytes();
         state.ring.forget_before(now);
         self.count_bytes(held, state.ring.bytes());
-        let unwanted = |shared: &Shared| now.saturating_duration_since(shared.asked_at) >= SNAPSHOT_IDLE;
-        if state.snapshot.as_ref().is_some_and(unwanted) {
-            state.previous = state.snapshot.take().map_or_else(Weak::new, |last| Arc::downgrade(&last.snapshot));
-        }
+        state.sharing.forget_unwanted(now);
     }
 }
 
@@ -493,22 +475,6 @@ enum Turn {
     Round,
     /// Publish something for those to whom the last round is still on its way.
     Late,
-}
-
-/// Whether a new client may still be given this snapshot.
-fn fresh(snapshot: &Snapshot, now: Instant, max_age: Duration) -> bool {
-    // It begins to age when the first change after it comes.
-    snapshot
-        .mark()
-        .outdated_at()
-        .is_none_or(|outdated| now.saturating_duration_since(outdated.max(snapshot.made_at())) <= max_age)
-}
-
-fn concat(first: &[u8], second: &[u8]) -> Bytes {
-    let mut both = BytesMut::with_capacity(first.len() + second.len());
-    both.extend_from_slice(first);
-    both.extend_from_slice(second);
-    both.freeze()
 }
 
 /// A client's hold on a feed: the feed lives on while there is one.

@@ -42,6 +42,7 @@ mod reason;
 mod ring;
 mod sender;
 mod server;
+mod sharing;
 mod slots;
 mod snapshot;
 mod status;

@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::Notify;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
@@ -169,16 +169,12 @@ impl<'a> Pass<'a> {
 }
 
 /// Few small pieces as one: they go to many clients, and one piece is written with less ado.
-fn joined(pieces: VecDeque<Bytes>) -> VecDeque<Bytes> {
+fn joined(mut pieces: VecDeque<Bytes>) -> VecDeque<Bytes> {
     let bytes: usize = pieces.iter().map(Bytes::len).sum();
     if pieces.len() < 2 || bytes > JOINED_BYTES {
         return pieces;
     }
-    let mut all = BytesMut::with_capacity(bytes);
-    for piece in &pieces {
-        all.extend_from_slice(piece);
-    }
-    [all.freeze()].into()
+    [pieces.make_contiguous().concat().into()].into()
 }
 
 /// The clients of a feed that may be served.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::super::{Dialect, Kind, Malformed, Object, ObjectId};
-use crate::model::Revision;
+use crate::model::{Revision, gojson};
 
 /// Plural of the kind whose empty values mean an empty object.
 const EMPTY_MEANS_OBJECT: &str = "blockaffinities";
@@ -71,28 +71,11 @@ fn body(kind: &Kind, value: Vec<u8>) -> Result<Bytes, String> {
             Err("the value is empty".to_owned())
         };
     }
-    let value = if std::str::from_utf8(&value).is_ok() { value } else { repaired_utf8(&value) };
+    let value = gojson::utf8(&Bytes::from(value));
     if value.trim_ascii_start().starts_with(b"{") {
-        Ok(Bytes::from(value))
+        Ok(value)
     } else {
         Err("the value is not a JSON object".to_owned())
-    }
-}
-
-/// Reads invalid UTF-8 as Go does, so that the agents' view of the object is the same: one U+FFFD for each bad byte.
-fn repaired_utf8(mut rest: &[u8]) -> Vec<u8> {
-    let mut repaired = Vec::with_capacity(rest.len() + 16);
-    loop {
-        let good = match std::str::from_utf8(rest) {
-            Ok(_) => rest.len(),
-            Err(error) => error.valid_up_to(),
-        };
-        repaired.extend_from_slice(&rest[..good]);
-        if good == rest.len() {
-            return repaired;
-        }
-        repaired.extend_from_slice("\u{fffd}".as_bytes());
-        rest = &rest[good + 1..];
     }
 }
 

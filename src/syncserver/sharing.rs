@@ -1,0 +1,71 @@
+//! Which snapshot newcomers share. No clock: the feed passes the time in.
+//!
+//! Invariants: a snapshot that tells another status than the present one is given to nobody; one before the last that somebody
+//! still reads is given up as soon as a third one is made, so that there are never more than two.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::ring::Mark;
+use super::snapshot::Snapshot;
+
+/// How long a snapshot that nobody asks for is kept. Not longer, though the next one could take over pieces of it: a client
+/// that comes once in a while can wait the moment that encoding takes, and the memory would be held all the time.
+const SNAPSHOT_IDLE: Duration = Duration::from_secs(10);
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub(super) struct Sharing {
+    shared: Option<Shared>,
+    /// The snapshot before, if somebody still reads it.
+    previous: Weak<Snapshot>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    snapshot: Arc<Snapshot>,
+    asked_at: Instant,
+}
+
+impl Sharing {
+    /// The snapshot for one more client, unless it has been outdated for too long, or the status has changed since. On its way
+    /// to the present, the client would be told of that change as if it were news: an in-sync of the past, and what came after
+    /// it would seem gone to a client that held it before.
+    pub(super) fn reuse(&mut self, head: &Mark, now: Instant, max_age: Duration) -> Option<Arc<Snapshot>> {
+        let shared = self.shared.as_mut()?;
+        let good = shared.snapshot.mark().has_status_of(head) && fresh(&shared.snapshot, now, max_age);
+        good.then(|| {
+            shared.asked_at = now;
+            shared.snapshot.clone()
+        })
+    }
+
+    /// From now on this one is shared. Returns the last one, which may take a while to be looked through and freed.
+    pub(super) fn replace(&mut self, snapshot: Arc<Snapshot>, now: Instant) -> Option<Arc<Snapshot>> {
+        if let Some(before_last) = self.previous.upgrade() {
+            before_last.give_up();
+        }
+        let last = self.shared.replace(Shared { snapshot, asked_at: now }).map(|last| last.snapshot);
+        self.previous = last.as_ref().map_or_else(Weak::new, Arc::downgrade);
+        last
+    }
+
+    /// Forgets a snapshot that nobody asks for.
+    pub(super) fn forget_unwanted(&mut self, now: Instant) {
+        let unwanted = |shared: &mut Shared| now.saturating_duration_since(shared.asked_at) >= SNAPSHOT_IDLE;
+        if let Some(last) = self.shared.take_if(unwanted) {
+            self.previous = Arc::downgrade(&last.snapshot);
+        }
+    }
+}
+
+/// Whether a new client may still be given this snapshot.
+fn fresh(snapshot: &Snapshot, now: Instant, max_age: Duration) -> bool {
+    // It begins to age when the first change after it comes.
+    snapshot
+        .mark()
+        .outdated_at()
+        .is_none_or(|outdated| now.saturating_duration_since(outdated.max(snapshot.made_at())) <= max_age)
+}
