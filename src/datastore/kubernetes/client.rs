@@ -9,6 +9,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
+use rand::Rng as _;
 use tokio::time::{Instant, sleep_until, timeout};
 use tracing::{debug, warn};
 
@@ -17,7 +18,10 @@ use super::failure::Failure;
 use super::limit::RateLimit;
 
 /// The longest pause that a server may ask for: beyond it we would rather ask once in vain.
-pub(super) const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
+/// Over how long requests are spread that waited for the end of the same pause: a server that was too busy is not to get those
+/// of all kinds in one instant. They are some thirty, so this makes one every 60 ms.
+const SPREAD: Duration = Duration::from_secs(2);
 /// How long the head of an answer may take. The API server gives up on ordinary requests after a minute.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a whole page or object may take from its head on.
@@ -145,10 +149,11 @@ impl ApiClient {
         Err(failure)
     }
 
+    /// Waits until no pause is asked for any more, and a while of its own after each.
     async fn wait_until_open(&self) {
-        let until = *self.inner.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(until) = until {
-            sleep_until(until).await;
+        let closed_until = || *self.inner.closed_until.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(until) = closed_until().filter(|until| *until > Instant::now()) {
+            sleep_until(until + spread()).await;
         }
     }
 
@@ -185,6 +190,15 @@ impl ApiClient {
             Err(error) => warn!(server = self.server(), %error, "credentials for the API server cannot be read again"),
         }
     }
+}
+
+/// When to ask again after a server asked for a pause.
+pub(super) fn end_of_pause(asked_for: Duration) -> Instant {
+    Instant::now() + asked_for.min(LONGEST_RETRY_AFTER) + spread()
+}
+
+fn spread() -> Duration {
+    rand::rng().random_range(Duration::ZERO..SPREAD)
 }
 
 fn client_of(config: kube::Config) -> Result<kube::Client, ConfigError> {

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use futures_util::stream::{self, Stream};
-use tokio::time::sleep;
+use tokio::time::sleep_until;
 use tracing::{debug, info, warn};
 
 use super::super::{Dialect, Error, Event, Kind, ListPage, Object};
-use super::client::LONGEST_RETRY_AFTER;
+use super::client::end_of_pause;
 use super::failure::{Failure, Resource};
 use super::lines::MAX_LINE_BYTES;
 use super::object::{Page, object};
@@ -74,7 +74,7 @@ impl Lister {
                             {
                                 refusals += 1;
                                 debug!(kind = %self.kind, reason, ?after, "the next page has to wait");
-                                sleep(after.min(LONGEST_RETRY_AFTER)).await;
+                                sleep_until(end_of_pause(after)).await;
                             }
                             Err(failure) => return Err(self.failed(Some(&resource), failure)),
                         }

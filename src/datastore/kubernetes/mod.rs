@@ -9,7 +9,8 @@
 //! - a kind costs one list and one watch: the stream that delivered a list goes on as the watch that follows it;
 //! - the position of a batch never runs ahead of the events delivered;
 //! - an object that cannot be read affects itself only;
-//! - whatever the server asks for (`Retry-After`) is waited for, within [`client::LONGEST_RETRY_AFTER`].
+//! - whatever the server asks for (`Retry-After`) is waited for, within a limit, and kinds come back one after another
+//!   ([`client::end_of_pause`]).
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -90,8 +91,7 @@ impl Shared {
     /// The error for a kind watch, which also decides when the kind is asked for again.
     fn error(&self, verb: &str, kind: &Kind, resource: Option<&Resource>, failure: Failure, at: &Revision) -> Error {
         if let Failure::Retry { after: Some(after), .. } = &failure {
-            let until = Instant::now() + (*after).min(client::LONGEST_RETRY_AFTER);
-            lock(&self.not_before).insert(kind.clone(), until);
+            lock(&self.not_before).insert(kind.clone(), client::end_of_pause(*after));
         }
         let somewhere = Resource::new(kind, &kind.group, &kind.version);
         let error = failure.into_error(verb, resource.unwrap_or(&somewhere), self.client.server(), at);

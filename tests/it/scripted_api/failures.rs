@@ -66,6 +66,36 @@ async fn a_server_that_is_too_busy_for_one_kind_is_asked_for_no_other_either() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_was_too_busy_is_not_asked_for_all_kinds_at_once() {
+    const KINDS: [bulrush::datastore::Kind; 6] =
+        [kinds::POD, kinds::K8S_NODE, kinds::NAMESPACE, kinds::SERVICE_ACCOUNT, kinds::SERVICE, kinds::ENDPOINT_SLICE];
+    let (store, mut api) = scripted::start(|_| {});
+    let watching = Watching::start(store, &KINDS);
+    let mut asked = Vec::new();
+    for _ in KINDS {
+        asked.push(api.next().await);
+    }
+    let at = asked[0].at;
+    for asked in asked {
+        asked.answer(429, &[("retry-after", "20")], "");
+    }
+    // Who comes back first is turned away again: the others hear of it before they ask.
+    let first = api.next().await;
+    let again = first.at;
+    assert!((20.0..22.1).contains(&(again - at).as_secs_f64()), "{:?}", again - at);
+    first.answer(429, &[("retry-after", "30")], "");
+    let mut waited = Vec::new();
+    for _ in KINDS {
+        let asked = api.next().await;
+        waited.push((asked.at - again).as_secs_f64());
+        serve(asked, &[], "10");
+    }
+    assert!(waited.iter().all(|waited| (30.0..32.1).contains(waited)), "{waited:?}");
+    assert!(waited[5] - waited[0] > 0.1, "spread: {waited:?}");
+    drop(watching);
+}
+
+#[tokio::test(start_paused = true)]
 async fn failures_are_tried_again_ever_more_slowly_and_never_lose_anything() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
