@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use super::{Mistake, Notice, Source};
 use crate::datastore::kubernetes::config::{CalicoGroup, KubernetesConfig, Token};
+use crate::datastore::kubernetes::proxy::Proxies;
 
 /// Reads the variables. What is wrong is appended to `mistakes`.
 pub(super) fn from_environment(
@@ -55,6 +56,11 @@ pub(super) fn from_environment(
                 _ => None,
             }
         }),
+        proxies: Proxies {
+            https: reader.either_case("HTTPS_PROXY"),
+            http: reader.either_case("HTTP_PROXY"),
+            no: reader.either_case("NO_PROXY").unwrap_or_default(),
+        },
         home: reader.exact("HOME").map(PathBuf::from),
         ..defaults
     };
@@ -93,6 +99,11 @@ impl Reader<'_> {
             return None;
         };
         (!text.is_empty()).then(|| text.to_owned())
+    }
+
+    /// The value of a variable that counts for all programs, in capitals or not.
+    fn either_case(&mut self, name: &str) -> Option<String> {
+        self.exact(name).or_else(|| self.exact(&name.to_lowercase()))
     }
 
     /// The value under one of both names, with the name it was found under.
@@ -170,6 +181,9 @@ mod tests {
             ("K8S_INSECURE_SKIP_TLS_VERIFY", "True"),
             ("K8S_CURRENT_CONTEXT", "there"),
             ("HOME", "/root"),
+            ("https_proxy", "http://user:secret@proxy"),
+            ("NO_PROXY", "here"),
+            ("no_proxy", "there"),
         ]);
         assert!(mistakes.is_empty(), "{mistakes:?}");
         assert_eq!(config.endpoint.as_deref(), Some("https://prefixed"));
@@ -177,6 +191,8 @@ mod tests {
         assert_eq!((config.qps, config.burst, config.insecure), (12.5, 7, true));
         assert_eq!(config.calico_group, Some(CalicoGroup::V3));
         assert_eq!(config.context.as_deref(), Some("there"));
+        assert_eq!(config.proxies.https.as_deref(), Some("http://user:secret@proxy"));
+        assert_eq!((config.proxies.http.as_deref(), &*config.proxies.no), (None, "here"));
         assert!(!format!("{config:?}").contains("secret"));
     }
 

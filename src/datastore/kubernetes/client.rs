@@ -11,11 +11,12 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use rand::Rng as _;
 use tokio::time::{Instant, sleep_until, timeout};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
-use super::config::{ConfigError, KubernetesConfig};
+use super::config::{ConfigError, KubernetesConfig, Loaded};
 use super::failure::Failure;
 use super::limit::RateLimit;
+use super::proxy;
 
 /// The longest pause that a server may ask for: beyond it we would rather ask once in vain.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
@@ -55,7 +56,7 @@ impl ApiClient {
     /// A client from files and settings.
     pub(super) fn new(config: &KubernetesConfig) -> Result<Self, ConfigError> {
         let loaded = config.load()?;
-        let server = loaded.cluster_url.to_string();
+        let server = loaded.config.cluster_url.to_string();
         let client = client_of(loaded)?;
         Ok(Self::build(client, Some(config.clone()), server, config))
     }
@@ -201,8 +202,15 @@ fn spread() -> Duration {
     rand::rng().random_range(Duration::ZERO..SPREAD)
 }
 
-fn client_of(config: kube::Config) -> Result<kube::Client, ConfigError> {
-    kube::Client::try_from(config).map_err(|error| ConfigError::Settings { reason: error.to_string() })
+fn client_of(Loaded { config, proxy }: Loaded) -> Result<kube::Client, ConfigError> {
+    let client = match proxy {
+        Some(proxy) => {
+            info!(proxy = %proxy.uri(), server = %config.cluster_url, "the API server is reached through a proxy");
+            proxy::client(config, &proxy)
+        }
+        None => kube::Client::try_from(config),
+    };
+    client.map_err(|error| ConfigError::Settings { reason: error.to_string() })
 }
 
 async fn whole(body: Body, limit: usize) -> Result<bytes::Bytes, Failure> {

@@ -5,9 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
+use hyper_util::client::proxy::matcher::Intercept;
 use kube::config::{
     AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
+
+use super::proxy::{self, Proxies};
 
 /// Requests per second unless `K8S_CLIENT_QPS` says otherwise: that of Kubernetes' own clients.
 pub const DEFAULT_QPS: f32 = 5.0;
@@ -49,6 +52,8 @@ pub struct KubernetesConfig {
     pub scope: Option<Scope>,
     /// Objects per page of a list, at least 1; not from a variable.
     pub page_limit: u32,
+    /// Through whom the API server is reached; a kubeconfig's `proxy-url` counts more. `HTTPS_PROXY`, `HTTP_PROXY`, `NO_PROXY`.
+    pub proxies: Proxies,
     /// The home directory, where `.kube/config` may be. `HOME`.
     pub home: Option<PathBuf>,
 }
@@ -69,6 +74,7 @@ impl Default for KubernetesConfig {
             calico_group: None,
             scope: None,
             page_limit: DEFAULT_PAGE_LIMIT,
+            proxies: Proxies::default(),
             home: None,
         }
     }
@@ -130,18 +136,28 @@ pub enum ConfigError {
     },
 }
 
+/// What a client is made of.
+#[derive(Debug)]
+pub(super) struct Loaded {
+    pub(super) config: kube::Config,
+    pub(super) proxy: Option<Intercept>,
+}
+
 impl KubernetesConfig {
     /// Makes the client's configuration; reads files.
-    pub(super) fn load(&self) -> Result<kube::Config, ConfigError> {
-        let mut config = match self.kubeconfig()? {
+    pub(super) fn load(&self) -> Result<Loaded, ConfigError> {
+        let kubeconfig = self.kubeconfig()?;
+        let named = kubeconfig.as_ref().and_then(named_proxy);
+        let mut config = match kubeconfig {
             Some(kubeconfig) => from_kubeconfig(kubeconfig)?,
             None => kube::Config::incluster_env()
                 .map_err(|error| ConfigError::NotInCluster { reason: error.to_string() })?,
         };
+        let proxy = proxy::choose(named.as_deref(), &self.proxies, &config.cluster_url)?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // We retry by ourselves: with our bounds, and so that a kind's status tells of it.
         config.default_retry = false;
-        Ok(config)
+        Ok(Loaded { config, proxy })
     }
 
     /// The kubeconfig with the single settings in it; `None`: the pod's own account is meant.
@@ -219,10 +235,19 @@ impl KubernetesConfig {
     }
 }
 
-fn from_kubeconfig(kubeconfig: Kubeconfig) -> Result<kube::Config, ConfigError> {
-    let has_proxy = kubeconfig.clusters.iter().any(|named| {
-        named.cluster.as_ref().and_then(|cluster| cluster.proxy_url.as_ref()).is_some_and(|url| !url.is_empty())
-    });
+/// The proxy of the current context's cluster.
+fn named_proxy(kubeconfig: &Kubeconfig) -> Option<String> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let context = kubeconfig.contexts.iter().find(|context| context.name == *current)?.context.as_ref()?;
+    let cluster = kubeconfig.clusters.iter().find(|cluster| cluster.name == context.cluster)?.cluster.as_ref()?;
+    cluster.proxy_url.clone().filter(|url| !url.is_empty())
+}
+
+fn from_kubeconfig(mut kubeconfig: Kubeconfig) -> Result<kube::Config, ConfigError> {
+    // The library does not decide about proxies as Kubernetes' own clients do: see `proxy`.
+    for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        cluster.proxy_url = None;
+    }
     let settings = |reason: String| ConfigError::Settings { reason };
     // Nothing in there waits: files are read as they are.
     let options = KubeConfigOptions::default();
@@ -230,12 +255,7 @@ fn from_kubeconfig(kubeconfig: Kubeconfig) -> Result<kube::Config, ConfigError> 
     let loaded = futures_util::FutureExt::now_or_never(loading)
         .ok_or_else(|| settings("the kubeconfig could not be read at once".to_owned()))?;
     let mut config = loaded.map_err(|error| settings(error.to_string()))?;
-    if has_proxy {
-        return Err(settings("the kubeconfig names a proxy (proxy-url), which is not supported".to_owned()));
-    }
-    if let Some(proxy) = config.proxy_url.take() {
-        tracing::warn!(%proxy, "the API server is reached directly: proxies of the environment are not used");
-    }
+    config.proxy_url = None;
     Ok(config)
 }
 
@@ -267,9 +287,9 @@ users:
     #[test]
     fn a_kubeconfig_and_its_contexts() {
         let (_folder, mut config) = with_file(KUBECONFIG);
-        assert_eq!(config.load().unwrap().cluster_url.to_string(), "https://one:6443/");
+        assert_eq!(config.load().unwrap().config.cluster_url.to_string(), "https://one:6443/");
         config.context = Some("two".to_owned());
-        assert_eq!(config.load().unwrap().cluster_url.to_string(), "https://two:6443/");
+        assert_eq!(config.load().unwrap().config.cluster_url.to_string(), "https://two:6443/");
         config.context = Some("three".to_owned());
         assert!(config.load().unwrap_err().to_string().contains("three"));
     }
@@ -280,7 +300,7 @@ users:
         config.endpoint = Some("https://three:1".to_owned());
         config.token = Some(Token("mine".to_owned()));
         config.insecure = true;
-        let loaded = config.load().unwrap();
+        let loaded = config.load().unwrap().config;
         assert_eq!(loaded.cluster_url.to_string(), "https://three:1/");
         assert!(loaded.accept_invalid_certs);
     }
@@ -289,7 +309,7 @@ users:
     fn an_address_is_enough() {
         let config =
             KubernetesConfig { endpoint: Some("http://127.0.0.1:1".to_owned()), ..KubernetesConfig::default() };
-        assert_eq!(config.load().unwrap().cluster_url.to_string(), "http://127.0.0.1:1/");
+        assert_eq!(config.load().unwrap().config.cluster_url.to_string(), "http://127.0.0.1:1/");
     }
 
     #[test]
@@ -299,7 +319,7 @@ users:
         assert!(matches!(config.load(), Err(ConfigError::NotInCluster { .. })));
         std::fs::create_dir(home.path().join(".kube")).unwrap();
         std::fs::write(home.path().join(".kube/config"), KUBECONFIG).unwrap();
-        assert_eq!(config.load().unwrap().cluster_url.to_string(), "https://one:6443/");
+        assert_eq!(config.load().unwrap().config.cluster_url.to_string(), "https://one:6443/");
     }
 
     #[test]
@@ -310,8 +330,22 @@ users:
         assert!(matches!(config.load(), Err(ConfigError::Kubeconfig { .. })));
         let (_folder, config) = with_file(&KUBECONFIG.replace("server: \"https://one:6443\"", "server: \":::\""));
         assert!(matches!(config.load(), Err(ConfigError::Settings { .. })));
-        let proxied = KUBECONFIG.replace("https://one:6443\"", "https://one:6443\", proxy-url: \"http://p:1\"");
+        let proxied = KUBECONFIG.replace("https://one:6443\"", "https://one:6443\", proxy-url: \"ftp://p:1\"");
         let (_folder, config) = with_file(&proxied);
-        assert!(config.load().unwrap_err().to_string().contains("proxy"));
+        assert!(config.load().unwrap_err().to_string().contains("proxy-url"));
+    }
+
+    #[test]
+    fn the_proxy_is_that_of_the_context_or_of_the_environment() {
+        let proxied = KUBECONFIG.replace("https://one:6443\"", "https://one:6443\", proxy-url: \"http://p:1\"");
+        let (_folder, mut config) = with_file(&proxied);
+        let proxy = |config: &KubernetesConfig| config.load().unwrap().proxy.map(|proxy| proxy.uri().to_string());
+        assert_eq!(proxy(&config).as_deref(), Some("http://p:1/"));
+        config.context = Some("two".to_owned());
+        assert_eq!(proxy(&config), None);
+        config.proxies.https = Some("http://q:1".to_owned());
+        assert_eq!(proxy(&config).as_deref(), Some("http://q:1/"));
+        config.proxies.no = "two".to_owned();
+        assert_eq!(proxy(&config), None);
     }
 }

@@ -40,6 +40,7 @@ mod limit;
 mod lines;
 mod list;
 mod object;
+pub mod proxy;
 mod watch;
 
 pub use config::{CalicoGroup, ConfigError, KubernetesConfig, Scope};

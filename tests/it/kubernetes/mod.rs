@@ -25,6 +25,7 @@ mod overload;
 mod permissions;
 mod restart;
 mod tokens;
+mod tunnel;
 
 /// The user that the daemon is.
 const USER: &str = "bulrush";
