@@ -4,8 +4,9 @@
 #   docker build -t bulrush:0.1.0 \
 #     --build-arg BULRUSH_BUILD_DATE="$(date -u +%Y-%m-%dT%H:%M:%SZ)" --build-arg BULRUSH_GIT_COMMIT="$(git rev-parse HEAD)" .
 #
-# musl links everything statically, name resolution included, which glibc cannot. Its allocator does not matter: jemalloc takes
-# its place in Rust's code and in C's.
+# musl links everything statically. Its allocator does not matter: jemalloc takes its place in Rust's code and in C's. glibc would
+# copy and compare memory faster (docs/performance.md), but linked statically it asks for memory before jemalloc's heap profiler
+# can look at the stack, and the program aborts.
 
 # As in rust-toolchain.toml.
 ARG RUST_VERSION=1.95.0
