@@ -19,7 +19,7 @@ pub const DEFAULT_BURST: u32 = 100;
 /// Objects per page of a list that comes in pages: that of Kubernetes' own clients. A page of big pods is some megabytes.
 pub const DEFAULT_PAGE_LIMIT: u32 = 500;
 /// How long a connection may take to come about.
-const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
+pub(super) const CONNECT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 /// Name of the only cluster, user and context of a kubeconfig that is made of single settings.
 const ONLY: &str = "environment";
 

@@ -12,9 +12,10 @@ use hyper_util::client::legacy::connect::{Connection, HttpConnector};
 use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioExecutor;
 use kube::client::{Body, ConfigExt as _};
+use tower::timeout::Timeout;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::config::ConfigError;
+use super::config::{CONNECT_TIMEOUT, ConfigError};
 
 /// The proxies of the environment. They may contain passwords, which no log shows.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -81,7 +82,6 @@ fn parsed(name: &str, proxy: &str, server: &Uri) -> Result<Intercept, ConfigErro
 pub(super) fn client(config: kube::Config, proxy: &Intercept) -> kube::Result<kube::Client> {
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
-    tcp.set_connect_timeout(config.connect_timeout);
     let address = proxy.uri().clone();
     if proxy.uri().scheme_str() == Some("http") {
         let tunnel = Tunnel::new(address, tcp);
@@ -111,6 +111,8 @@ where
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
+    // What the proxy is asked first counts as well: it may take the connection and never answer.
+    let connector = Timeout::new(connector, CONNECT_TIMEOUT);
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let sender: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
@@ -165,6 +167,25 @@ mod tests {
         assert_eq!(chosen(named, &environment, "https://localhost:6443"), Ok(Some("socks5://mine:1080/".to_owned())));
         let proxy = choose(named, &environment, &Uri::from_static("https://api")).unwrap().unwrap();
         assert_eq!(proxy.raw_auth(), Some(("user", "pa@ss")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_proxy_that_never_answers_is_given_up() {
+        let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        for scheme in ["http", "socks5"] {
+            let named = format!("{scheme}://{}", proxy.local_addr().unwrap());
+            let server = Uri::from_static("https://api.test");
+            let chosen = choose(Some(&named), &Proxies::default(), &server).unwrap().unwrap();
+            let began = tokio::time::Instant::now();
+            let client = client(kube::Config::new(server), &chosen).unwrap();
+            let (answer, silent) = tokio::join!(client.apiserver_version(), proxy.accept());
+            assert!(answer.is_err() && silent.is_ok());
+            assert!(
+                began.elapsed() >= CONNECT_TIMEOUT && began.elapsed() < CONNECT_TIMEOUT * 2,
+                "{:?}",
+                began.elapsed()
+            );
+        }
     }
 
     #[test]
