@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use super::population::{self, LARGE, namespace};
 use super::proxy::Proxy;
-use super::{USER, allow, start_all, text};
+use super::{USER, allow, populated, start_all, text};
 use crate::apiserver::ApiServer;
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
 use crate::apiserver::rest::Rest;
@@ -20,10 +20,8 @@ const GROUP: CrdGroup = CrdGroup::V1;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn five_thousand_pods_start_churn_and_broken_watches() -> anyhow::Result<()> {
-    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let Some(server) = populated(GROUP, LARGE).await? else { return Ok(()) };
     let rest = server.rest();
-    server.install_crds(GROUP).await?;
-    population::fill(&server, GROUP, LARGE).await?;
     allow(&server).await?;
     let proxy = Proxy::start(&server).await?;
     let kubeconfig = proxy.kubeconfig(&server);

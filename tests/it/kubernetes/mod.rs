@@ -8,6 +8,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use self::agents::{Agents, PATIENCE};
+use self::population::Size;
+use crate::apiserver::crds::CrdGroup;
 use crate::apiserver::{ApiServer, wait};
 use crate::daemon::Daemon;
 
@@ -52,6 +54,14 @@ async fn start_all(folder: &TempDir, kubeconfig: PathBuf) -> anyhow::Result<(Dae
     let agents = Agents::start(daemon.sync)?;
     agents.until_in_sync().await?;
     Ok((daemon, agents))
+}
+
+/// Starts an API server with every CRD and a population. `None`: there is no program for it here, and the test is passed over.
+async fn populated(group: CrdGroup, size: Size) -> anyhow::Result<Option<ApiServer>> {
+    let Some(server) = ApiServer::start().await else { return Ok(None) };
+    server.install_crds(group).await?;
+    population::fill(&server, group, size).await?;
+    Ok(Some(server))
 }
 
 /// Allows the daemon's user what our ClusterRole says.

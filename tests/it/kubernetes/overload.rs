@@ -7,8 +7,7 @@ use tempfile::TempDir;
 
 use super::population::{self, SMALL};
 use super::proxy::{Proxy, Refusal};
-use super::{USER, allow, eventually, start_all};
-use crate::apiserver::ApiServer;
+use super::{USER, allow, eventually, populated, start_all};
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
 
 const GROUP: CrdGroup = CrdGroup::V1;
@@ -16,10 +15,8 @@ const PAUSE: u64 = 2;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn retry_after_is_waited_for_and_nothing_is_lost() -> anyhow::Result<()> {
-    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let Some(server) = populated(GROUP, SMALL).await? else { return Ok(()) };
     let rest = server.rest();
-    server.install_crds(GROUP).await?;
-    population::fill(&server, GROUP, SMALL).await?;
     allow(&server).await?;
     let proxy = Proxy::start(&server).await?;
     let refuse = |containing: &str, times| {

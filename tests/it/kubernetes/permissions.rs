@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use super::agents::{Agents, PATIENCE};
 use super::expected::expected;
 use super::population::{self, SMALL};
-use super::{logged, role, start_all, start_daemon};
+use super::{logged, populated, role, start_all, start_daemon};
 use crate::apiserver::crds::{self, CrdGroup, is_calico, watched_kinds};
 use crate::apiserver::{ApiServer, VARIANTS, variant};
 
@@ -51,9 +51,7 @@ async fn list(store: &KubernetesStore, kind: &Kind) -> Result<(), Error> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn each_line_of_the_role_that_is_missing_breaks_one_kind() -> anyhow::Result<()> {
-    let Some(server) = ApiServer::start().await else { return Ok(()) };
-    server.install_crds(GROUP).await?;
-    population::fill(&server, GROUP, SMALL).await?;
+    let Some(server) = populated(GROUP, SMALL).await? else { return Ok(()) };
     let rest = server.rest();
     let kinds = watched_kinds();
     for (index, kind) in kinds.iter().enumerate() {

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::agents::Agents;
 use super::population::{self, SMALL, Size, namespace, stored_pod};
-use super::{USER, allow, eventually, start_all, start_daemon};
+use super::{USER, allow, eventually, populated, start_all, start_daemon};
 use crate::apiserver::ApiServer;
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
 use crate::daemon::{Daemon, http_get};
@@ -22,9 +22,7 @@ const SIZE: Size = Size { pods: 300, ..SMALL };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow::Result<()> {
-    let Some(mut server) = ApiServer::start().await else { return Ok(()) };
-    server.install_crds(GROUP).await?;
-    population::fill(&server, GROUP, SIZE).await?;
+    let Some(mut server) = populated(GROUP, SIZE).await? else { return Ok(()) };
     allow(&server).await?;
 
     // The daemon starts while nobody answers: it lives, is not ready, and promises nothing.

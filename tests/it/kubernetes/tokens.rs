@@ -8,12 +8,12 @@ use bulrush::syncer::kinds as k;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::population::{self, SMALL, namespace};
+use super::population::{SMALL, namespace};
 use super::proxy::Proxy;
-use super::{eventually, logged, role, start_all};
+use super::{eventually, logged, populated, role, start_all};
+use crate::apiserver::Auth;
 use crate::apiserver::crds::{CrdGroup, watched_kinds};
 use crate::apiserver::rest::Rest;
-use crate::apiserver::{ApiServer, Auth};
 
 const GROUP: CrdGroup = CrdGroup::V1;
 const ACCOUNTS: &str = "/api/v1/namespaces/kube-system/serviceaccounts";
@@ -22,10 +22,8 @@ const NAME: &str = "bulrush";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_ends_is_replaced_without_loss() -> anyhow::Result<()> {
-    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let Some(server) = populated(GROUP, SMALL).await? else { return Ok(()) };
     let rest = server.rest();
-    server.install_crds(GROUP).await?;
-    population::fill(&server, GROUP, SMALL).await?;
     let subject = json!({"kind": "ServiceAccount", "name": NAME, "namespace": "kube-system"});
     role::grant_to(&rest, NAME, &subject, &role::rules()?).await?;
     let folder = TempDir::new()?;

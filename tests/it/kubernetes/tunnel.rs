@@ -10,10 +10,10 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use super::population::{self, SMALL, namespace};
-use super::{USER, allow, logged, start_all};
+use super::population::{SMALL, namespace};
+use super::{USER, allow, logged, populated, start_all};
 use crate::apiserver::crds::CrdGroup;
-use crate::apiserver::{ApiServer, Auth, token};
+use crate::apiserver::{Auth, token};
 
 const GROUP: CrdGroup = CrdGroup::V1;
 /// Where the kubeconfig says that the server is. Nobody answers there: only the proxy knows better.
@@ -21,10 +21,8 @@ const NOWHERE: &str = "127.0.0.1:1";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_server_is_reached_through_the_proxy_that_the_kubeconfig_names() -> anyhow::Result<()> {
-    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let Some(server) = populated(GROUP, SMALL).await? else { return Ok(()) };
     let rest = server.rest();
-    server.install_crds(GROUP).await?;
-    population::fill(&server, GROUP, SMALL).await?;
     allow(&server).await?;
     for (i, scheme) in ["http", "socks5"].into_iter().enumerate() {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
