@@ -244,9 +244,10 @@ fn named_proxy(kubeconfig: &Kubeconfig) -> Option<String> {
 }
 
 fn from_kubeconfig(mut kubeconfig: Kubeconfig) -> Result<kube::Config, ConfigError> {
-    // The library does not decide about proxies as Kubernetes' own clients do: see `proxy`.
+    // The library does not decide about proxies as Kubernetes' own clients do: see `proxy`. Where a kubeconfig names one it does
+    // not look into the environment, so it is given one, which is taken away again below.
     for cluster in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-        cluster.proxy_url = None;
+        cluster.proxy_url = Some("http://unused".to_owned());
     }
     let settings = |reason: String| ConfigError::Settings { reason };
     // Nothing in there waits: files are read as they are.

@@ -8,7 +8,7 @@ use anyhow::ensure;
 use tempfile::TempDir;
 
 use super::{Served, bulrush, finish, text_of};
-use crate::daemon::{eventually, http_get};
+use crate::daemon::{Daemon, eventually, http_get};
 
 /// Exit status of wrong usage or configuration.
 const USAGE: i32 = 64;
@@ -126,6 +126,24 @@ fn wrong_arguments_end_with_64_and_say_what_is_known() -> anyhow::Result<()> {
 fn the_kubernetes_datastore_needs_an_api_server() -> anyhow::Result<()> {
     let said = fails(&[("DatastoreType", "kubernetes")], FAILURE)?;
     expect_line(&said, &["no API server is configured", "KUBECONFIG", "K8S_API_ENDPOINT"])
+}
+
+#[test]
+fn a_proxy_that_cannot_be_used_matters_only_where_it_is_needed() -> anyhow::Result<()> {
+    let scratch = TempDir::new()?;
+    let environment = |server: &'static str| {
+        [("K8S_API_ENDPOINT", server), ("HTTPS_PROXY", "http://u:hush@:::"), ("NO_PROXY", "127.0.0.0/8")]
+    };
+    let mut command = bulrush();
+    command.args(["--config-file", "no-such-file.cfg"]).env("TYPHA_DATASTORETYPE", "kubernetes");
+    let said = finish(command.envs(environment("https://192.0.2.1")))?.expect_code(FAILURE)?.err;
+    expect_line(&said, &["HTTPS_PROXY is no address of a proxy", "http://HOST:PORT"])?;
+    ensure!(!said.contains("hush"), "{said}");
+
+    let options = [("DatastoreType", "kubernetes")];
+    let daemon = Daemon::start_in(scratch.path(), &options, &environment("https://127.0.0.1:1"))?;
+    eventually("it runs", || http_get(daemon.health, "/liveness").ok().filter(|(code, _)| *code == 200))?;
+    Ok(())
 }
 
 #[test]
