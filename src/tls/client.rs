@@ -7,11 +7,12 @@ use rustls_pki_types::{CertificateDer, IpAddr, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
-use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature};
 use tokio_rustls::rustls::server::ParsedCertificate;
-use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::files::{Reload, Reloading, Source};
+use super::leaf::{self, Authorities, Leaf, Purpose};
 use super::{Error, PeerIdentity, Policy};
 
 /// Where a client's TLS comes from. Servers of this protocol always ask for a certificate.
@@ -80,20 +81,20 @@ pub fn server_name(address: &str) -> ServerName<'static> {
 fn build(config: &ClientTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> Result<ClientConfig, Error> {
     let key = sources[0].key(&contents[0])?;
     let certificates = sources[1].certificates(&contents[1])?;
-    let roots = sources[2].roots(&contents[2])?;
+    let authorities = sources[2].authorities(&contents[2])?;
     let provider = config.policy.provider();
-    let verifier = NamedServer { roots, identity: config.identity.clone(), provider: provider.clone() };
+    let verifier = NamedServer { authorities, identity: config.identity.clone(), provider: provider.clone() };
+    let own = leaf::own(certificates, key, &provider).map_err(|error| Error::KeyPair {
+        cert: config.cert_file.clone(),
+        key: config.key_file.clone(),
+        reason: error.to_string(),
+    })?;
     let mut client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&config.policy.versions())
         .map_err(|error| Error::Settings(format!("set TLS versions and suites: {error}")))?
         .dangerous()
         .with_custom_certificate_verifier(Arc::new(verifier))
-        .with_client_auth_cert(certificates, key)
-        .map_err(|error| Error::KeyPair {
-            cert: config.cert_file.clone(),
-            key: config.key_file.clone(),
-            reason: error.to_string(),
-        })?;
+        .with_client_cert_resolver(own);
     client.resumption = Resumption::disabled();
     Ok(client)
 }
@@ -101,7 +102,7 @@ fn build(config: &ClientTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
 /// Verifies chain, purpose, time and Calico's name rule; not the host name.
 #[derive(Debug)]
 struct NamedServer {
-    roots: RootCertStore,
+    authorities: Authorities,
     identity: PeerIdentity,
     provider: Arc<CryptoProvider>,
 }
@@ -115,9 +116,19 @@ impl ServerCertVerifier for NamedServer {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let parsed = ParsedCertificate::try_from(end_entity)?;
-        let algorithms = self.provider.signature_verification_algorithms.all;
-        verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
+        if let Some(leaf) = Leaf::of(end_entity) {
+            leaf.verify(&self.authorities, Purpose::Server, now)?;
+        } else {
+            let parsed = ParsedCertificate::try_from(end_entity)?;
+            let algorithms = self.provider.signature_verification_algorithms.all;
+            verify_server_cert_signed_by_trust_anchor(
+                &parsed,
+                &self.authorities.roots,
+                intermediates,
+                now,
+                algorithms,
+            )?;
+        }
         self.identity.verify(end_entity)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -137,7 +148,7 @@ impl ServerCertVerifier for NamedServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        leaf::verify_tls13(message, cert, dss, &self.provider)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

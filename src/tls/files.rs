@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::Error;
+use super::leaf::Authorities;
 
 /// How often files are looked at. Certificates are replaced hours before they expire; three small reads cost nothing.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -80,13 +81,23 @@ impl Source {
             .map_err(|error| self.refuse(format!("it holds no PRIVATE KEY in PEM form: {error}")))
     }
 
-    /// The certificates of a PEM file as trust anchors.
-    pub(super) fn roots(&self, content: &[u8]) -> Result<RootCertStore, Error> {
+    /// The certificates of a PEM file as trust anchors. Like Go, passes over what is none as long as there are others.
+    pub(super) fn authorities(&self, content: &[u8]) -> Result<Authorities, Error> {
         let mut roots = RootCertStore::empty();
-        for certificate in self.certificates(content)? {
-            roots.add(certificate).map_err(|error| self.refuse(error.to_string()))?;
+        let mut certificates = self.certificates(content)?;
+        let mut last_error = None;
+        certificates.retain(|certificate| match roots.add(certificate.clone()) {
+            Ok(()) => true,
+            Err(error) => {
+                tracing::warn!(file = %self.path.display(), %error, "a certificate of the CA file cannot be used and is left out");
+                last_error = Some(error);
+                false
+            }
+        });
+        match last_error {
+            Some(error) if certificates.is_empty() => Err(self.refuse(error.to_string())),
+            _ => Ok(Authorities { roots: Arc::new(roots), certificates }),
         }
-        Ok(roots)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The configuration feeds [`ServerTlsConfig`], the command line and users of the library [`ClientTlsConfig`]; the server's accept path takes
 //! [`ServerTls::acceptor`], the client library [`ClientTls::connector`]. [`files`] re-reads files that changed, [`policy`] maps
-//! the version and cipher options, [`identity`] holds Calico's peer rule.
+//! the version and cipher options, [`identity`] holds Calico's peer rule, `leaf` verifies what Go takes and rustls does not.
 //!
 //! Invariants:
 //! - a peer is accepted only if its chain leads to the CA file's certificates (never the system's) *and* its name fits;
@@ -12,6 +12,7 @@
 pub mod client;
 pub mod files;
 pub mod identity;
+mod leaf;
 pub mod policy;
 pub mod server;
 
@@ -71,6 +72,9 @@ pub fn handshake_error(error: &io::Error) -> String {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
             "the peer's certificate does not lead to the CA file's certificates".to_owned()
         }
+        Some(rustls::Error::InvalidCertificate(
+            CertificateError::Expired | CertificateError::ExpiredContext { .. },
+        )) => "the peer's certificate has expired".to_owned(),
         Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
             "the peer does not speak TLS".to_owned()
         }

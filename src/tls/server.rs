@@ -6,15 +6,14 @@ use std::sync::Arc;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature};
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
-use tokio_rustls::rustls::{
-    self, DigitallySignedStruct, DistinguishedName, RootCertStore, ServerConfig, SignatureScheme,
-};
+use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
 use super::files::{Reload, Reloading, Source, describe};
+use super::leaf::{self, Authorities, Leaf, Purpose};
 use super::{Error, PeerIdentity, Policy};
 use crate::config::{MetricsClientAuth as ClientAuth, MetricsTlsConfig, TlsConfig};
 
@@ -143,19 +142,22 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
             Some(Arc::new(AnyCertificate { provider: provider.clone() }) as Arc<dyn ClientCertVerifier>)
         }
         ClientAuth::RequireAndVerifyClientCert | ClientAuth::VerifyClientCertIfGiven => {
-            let roots = sources[2].roots(&contents[2])?;
-            Some(verified(config.client_auth, roots, provider.clone(), &sources[2])?)
+            let authorities = sources[2].authorities(&contents[2])?;
+            Some(Arc::new(VerifiedClient {
+                inner: verified(config.client_auth, &authorities, provider.clone(), &sources[2])?,
+                authorities,
+                identity: config.identity.clone(),
+                provider: provider.clone(),
+            }) as Arc<_>)
         }
-    };
-    let verifier = match (&config.identity, verifier) {
-        (Some(identity), Some(inner)) => Some(Arc::new(NamedClient { inner, identity: identity.clone() }) as Arc<_>),
-        (_, verifier) => verifier,
     };
     let key_pair = |error: rustls::Error| Error::KeyPair {
         cert: config.cert_file.clone(),
         key: config.key_file.clone(),
         reason: error.to_string(),
     };
+    tracing::info!(certificate = describe(&certificates[0]), "TLS certificate loaded");
+    let own = leaf::own(certificates, key, &provider).map_err(key_pair)?;
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&config.policy.versions())
         .map_err(|error| Error::Settings(format!("set TLS versions and suites: {error}")))?;
@@ -163,8 +165,7 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
         Some(verifier) => builder.with_client_cert_verifier(verifier),
         None => builder.with_no_client_auth(),
     };
-    tracing::info!(certificate = describe(&certificates[0]), "TLS certificate loaded");
-    let mut server = builder.with_single_cert(certificates, key).map_err(key_pair)?;
+    let mut server = builder.with_cert_resolver(own);
     // No resumption, by ticket or by id: a resumed session would not run the verifier.
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
@@ -173,23 +174,25 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
 
 fn verified(
     auth: ClientAuth,
-    roots: RootCertStore,
+    authorities: &Authorities,
     provider: Arc<CryptoProvider>,
     ca: &Source,
 ) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = WebPkiClientVerifier::builder_with_provider(authorities.roots.clone(), provider);
     let builder = if auth == ClientAuth::VerifyClientCertIfGiven { builder.allow_unauthenticated() } else { builder };
     builder.build().map_err(|error| Error::Parse { what: ca.what, path: ca.path.clone(), reason: error.to_string() })
 }
 
-/// Verifies as `inner` does, then asks who the client is.
+/// Verifies chain, purpose and time, then who the client is if that matters.
 #[derive(Debug)]
-struct NamedClient {
+struct VerifiedClient {
     inner: Arc<dyn ClientCertVerifier>,
-    identity: PeerIdentity,
+    authorities: Authorities,
+    identity: Option<PeerIdentity>,
+    provider: Arc<CryptoProvider>,
 }
 
-impl ClientCertVerifier for NamedClient {
+impl ClientCertVerifier for VerifiedClient {
     fn offer_client_auth(&self) -> bool {
         self.inner.offer_client_auth()
     }
@@ -208,9 +211,14 @@ impl ClientCertVerifier for NamedClient {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let verified = self.inner.verify_client_cert(end_entity, intermediates, now)?;
-        self.identity.verify(end_entity)?;
-        Ok(verified)
+        match Leaf::of(end_entity) {
+            Some(leaf) => leaf.verify(&self.authorities, Purpose::Client, now)?,
+            None => drop(self.inner.verify_client_cert(end_entity, intermediates, now)?),
+        }
+        if let Some(identity) = &self.identity {
+            identity.verify(end_entity)?;
+        }
+        Ok(ClientCertVerified::assertion())
     }
 
     fn verify_tls12_signature(
@@ -228,7 +236,7 @@ impl ClientCertVerifier for NamedClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls13_signature(message, cert, dss)
+        leaf::verify_tls13(message, cert, dss, &self.provider)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
@@ -271,7 +279,7 @@ impl ClientCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        leaf::verify_tls13(message, cert, dss, &self.provider)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
