@@ -14,7 +14,7 @@
 //! - a change is put into the ring *before* the pump comes by, and the task looks into the ring *before* it rests, both under
 //!   the line's lock: so either the pump finds the client at rest, or the task finds the change. If the pump finds the line
 //!   locked, it does not wait; it nudges the task, which then looks again;
-//! - what the pump could not write is queued, and the task goes on with it.
+//! - what the pump could not write is queued, and the task goes on with it, as it does with what was too much for a pass.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker, ready};
@@ -262,6 +262,7 @@ impl<S: Stream> Streaming<S> {
             }
             Ahead::Stretch(stretch) => stretch,
         };
+        let more = stretch.more;
         self.sender.on_served(&stretch.end);
         // Should the socket be full, the task polls again and is the one that is woken.
         let polled = self.link.poll_send(&mut Context::from_waker(Waker::noop()), &stretch.pieces);
@@ -269,7 +270,11 @@ impl<S: Stream> Streaming<S> {
         pass.on_served(bytes);
         self.bytes_sent += bytes;
         if self.link.is_drained() {
-            return false;
+            // It does not rest before it has all there is: perhaps nothing comes for a long time.
+            if more {
+                self.sender.look_again();
+            }
+            return more;
         }
         if let Poll::Ready(Err(reason)) = polled {
             self.failed = Some(reason);
@@ -485,6 +490,21 @@ mod tests {
             }
         }
         assert!(read > 300, "{read}");
+    }
+
+    #[tokio::test]
+    async fn what_is_too_much_for_a_pass_is_left_to_the_task() {
+        let mut scene = Scene::new(1 << 20).await;
+        for n in 1..=3 {
+            scene.change(&[n; 200 << 10]).await;
+        }
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        assert_eq!((scene.sequence(), scene.wakes.count()), (1, 1));
+        assert_eq!(scene.poll(), Some("woken"));
+        while scene.sequence() != scene.feed.head().sequence {
+            scene.turn();
+            assert_eq!(scene.poll(), Some("wrote"));
+        }
     }
 
     #[tokio::test]

@@ -86,6 +86,8 @@ pub(super) enum Ahead {
 pub(super) struct Stretch {
     pub(super) pieces: VecDeque<Bytes>,
     pub(super) end: Arc<Mark>,
+    /// It ends before the newest place.
+    pub(super) more: bool,
     /// How far a client at its beginning was behind.
     pub(super) lag: Duration,
 }
@@ -128,6 +130,7 @@ impl<'a> Pass<'a> {
                 // every client.
                 Taken::UpTo(end) => Ahead::Stretch(Stretch {
                     pieces: joined(pieces),
+                    more: end.sequence != head.sequence,
                     end: Arc::new((*end).clone()),
                     lag: mark.age(&head),
                 }),

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rand::{RngCore as _, SeedableRng as _};
+
 use super::harness::*;
 use crate::model::{SyncStatus, SyncerEvent, UpdateType};
 use crate::syncserver::ClientState;
@@ -48,6 +50,32 @@ async fn the_status_is_not_told_before_there_is_one() {
             .apply(vec![SyncerEvent::Updates(vec![update("/b", Some(b"2"))]), SyncerEvent::Status(SyncStatus::InSync)]);
         client.until("in sync", |client| client.status == SyncStatus::InSync).await;
         assert_eq!(client.map.len(), 2, "all data comes before the status");
+    }
+}
+
+/// Clients that rest, with all the room that there can be, get everything of a burst after which nothing more happens.
+#[tokio::test(start_paused = true)]
+async fn the_end_of_a_large_burst_comes_without_a_further_change() {
+    for speech in Speech::all() {
+        for (updates, len) in [(600, 2 << 10), (3, 200 << 10), (2000, 600), (40, 100 << 10)] {
+            let mut world = World::new(config());
+            let mut client = Client::new(world.dial(64 << 20).await, speech.clone());
+            client.hello("felix").await;
+            world.status(SyncStatus::ResyncInProgress);
+            client.until("the stream", |client| client.status == SyncStatus::ResyncInProgress).await;
+            // What no compression makes smaller.
+            let noise = |n: u64| {
+                let mut rng = rand::rngs::StdRng::seed_from_u64(n);
+                let mut value = vec![0; len];
+                rng.fill_bytes(&mut value);
+                value
+            };
+            let burst = (0..updates).map(|n| update(&format!("/k/{n}"), Some(&noise(n)))).collect();
+            world.felix.apply(vec![SyncerEvent::Updates(burst), SyncerEvent::Status(SyncStatus::InSync)]);
+            let what = format!("{updates} updates of {len} bytes, {speech:?}");
+            client.until(&what, |client| client.status == SyncStatus::InSync).await;
+            assert_eq!(client.map.len() as u64, updates, "{what}");
+        }
     }
 }
 
