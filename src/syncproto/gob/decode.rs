@@ -1,7 +1,7 @@
 //! The value of one message: an envelope and what is in it.
 //!
 //! Works on the complete frames that are there. When the message goes on in a frame that is not, it stops with
-//! [`Halt::NextFrame`] and is called again from the start, which happens at most once per type definition.
+//! [`Halt::NextFrame`] and is called again from the start, within the decoder's bound for that.
 
 use super::super::messages::{ClientHello, DecoderRestart, Message, Ping, Pong, SerializedUpdate, ServerHello};
 use super::error::{Error, Halt};

@@ -18,6 +18,10 @@ use super::types::Types;
 /// Frame lengths from here on are refused by Go as well.
 const FRAME_LENGTH_END: u64 = 8 << 30;
 
+/// How often the largest message may be read again because messages go on in further frames. Go's encoders do that for
+/// definitions only, of which there are few; without a bound, a message of many small frames would cost the square of its size.
+const MOST_REREADS: usize = 4;
+
 /// What every message travels in. `None` is a nil message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope(pub Option<Message>);
@@ -35,6 +39,8 @@ pub struct Decoder {
     types: Types,
     /// Bytes of this message that have been taken out of `unread`.
     message_bytes: usize,
+    /// Bytes of this message that were read and will be again.
+    reread: usize,
     failed: Option<Error>,
 }
 
@@ -48,6 +54,7 @@ impl Decoder {
             frames: Vec::new(),
             types: Types::default(),
             message_bytes: 0,
+            reread: 0,
             failed: None,
         }
     }
@@ -133,13 +140,26 @@ impl Decoder {
                     self.types.keep();
                     self.frames = Vec::new();
                     self.message_bytes = 0;
+                    self.reread = 0;
                     return Ok(Some(envelope));
                 }
                 Ok(None) => {
                     self.types.keep();
                     self.frames.clear();
                 }
-                Err(Halt::NextFrame) => self.types.take_back(),
+                Err(Halt::NextFrame) => {
+                    self.types.take_back();
+                    self.reread += self.message_bytes;
+                    let limit = MOST_REREADS.saturating_mul(self.limits.max_message_bytes);
+                    if self.reread > limit {
+                        let (value, limit) = (self.reread as u64, limit as u64);
+                        return Err(Error::Limit {
+                            what: "the bytes read again of a message in many frames",
+                            value,
+                            limit,
+                        });
+                    }
+                }
                 Err(Halt::Bad(error)) => return Err(error),
             }
         }

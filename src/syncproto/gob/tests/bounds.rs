@@ -123,6 +123,52 @@ fn an_announced_frame_is_held_as_it_comes_and_not_before() {
     assert!(decoder.held() < 1024, "a failed decoder holds nothing");
 }
 
+/// A message that goes on in frame after frame without defining anything is read again from its start for each of them.
+#[test]
+fn a_message_is_not_read_again_without_end() {
+    const ELEMENTS: usize = 100_000;
+    let mut types = define_struct(id::ENVELOPE, &[("X", 65), ("Message", id::INTERFACE)]);
+    let mut slice = BytesMut::new();
+    put_int(&mut slice, -65);
+    slice.put_slice(&[2, 2]);
+    put_int(&mut slice, id::INTERFACE.into());
+    slice.put_slice(&[0, 0]);
+    types.unsplit(framed(&slice));
+
+    let mut body = BytesMut::new();
+    put_int(&mut body, id::ENVELOPE.into());
+    body.put_u8(1);
+    put_uint(&mut body, ELEMENTS as u64);
+    // The first element makes room for the count: a type that nobody knows, with a length. The second one has only a name
+    // here, and goes on in the next frame.
+    body.put_slice(&[1, b'a']);
+    put_int(&mut body, 9);
+    put_uint(&mut body, ELEMENTS as u64);
+    body.put_bytes(0, ELEMENTS);
+    body.put_slice(&[1, b'a']);
+    let mut decoder = Decoder::new(Limits::server());
+    decoder.push(&types);
+    assert_eq!(decoder.next(), Ok(None));
+    decoder.push(&framed(&body));
+    assert_eq!(decoder.next(), Ok(None));
+    let mut frames = 0;
+    let error = loop {
+        // The type of that element, with no byte, and the name of the next one.
+        let mut frame = BytesMut::new();
+        put_int(&mut frame, 9);
+        frame.put_slice(&[0, 1, b'a']);
+        decoder.push(&framed(&frame));
+        match decoder.next() {
+            Ok(None) => frames += 1,
+            Ok(Some(message)) => panic!("{message:?}"),
+            Err(error) => break error,
+        }
+        assert!(frames < 1000, "the start has been read {frames} times");
+    };
+    assert_eq!(error.class(), ErrorClass::Limit, "{error}");
+    assert!(frames > 2, "a few are fine: {error}");
+}
+
 #[test]
 fn definitions_are_bounded_in_number() {
     let mut types = BytesMut::new();
