@@ -7,7 +7,7 @@ use rustls_pki_types::{CertificateDer, IpAddr, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use tokio_rustls::rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
-use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature};
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
@@ -121,13 +121,9 @@ impl ServerCertVerifier for NamedServer {
         } else {
             let parsed = ParsedCertificate::try_from(end_entity)?;
             let algorithms = self.provider.signature_verification_algorithms.all;
-            verify_server_cert_signed_by_trust_anchor(
-                &parsed,
-                &self.authorities.roots,
-                intermediates,
-                now,
-                algorithms,
-            )?;
+            let in_force = self.authorities.in_force(now)?;
+            let roots = in_force.as_ref().unwrap_or(&self.authorities.roots);
+            verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
         }
         self.identity.verify(end_entity)?;
         Ok(ServerCertVerified::assertion())
@@ -139,7 +135,7 @@ impl ServerCertVerifier for NamedServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        leaf::verify_tls12(message, cert, dss, &self.provider)
     }
 
     fn verify_tls13_signature(

@@ -96,7 +96,7 @@ impl Source {
         });
         match last_error {
             Some(error) if certificates.is_empty() => Err(self.refuse(error.to_string())),
-            _ => Ok(Authorities { roots: Arc::new(roots), certificates }),
+            _ => Ok(Authorities::new(roots, certificates)),
         }
     }
 }

@@ -7,13 +7,16 @@
 //! Invariants, beside those of [`super`]:
 //! - such a certificate is signed by one of the CA file's authorities itself, or is one of the CA file's; intermediates are not looked at;
 //! - signatures are checked by libraries only, and never those over SHA-1;
-//! - nothing that a certificate demands (time, purpose, critical extensions) is passed over.
+//! - nothing that a certificate demands (time, purpose, critical extensions) is passed over;
+//! - authorities count within their time only, for all certificates.
 
 use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, SubjectPublicKeyInfoDer, UnixTime};
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls13_signature, verify_tls13_signature_with_raw_key};
+use tokio_rustls::rustls::crypto::{
+    CryptoProvider, verify_tls12_signature, verify_tls13_signature, verify_tls13_signature_with_raw_key,
+};
 use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::{self, CertificateError, DigitallySignedStruct, InconsistentKeys, RootCertStore};
 use x509_parser::certificate::X509Certificate;
@@ -43,9 +46,45 @@ const UNDERSTOOD: &[Oid<'static>] = &[
 /// What a CA file holds.
 #[derive(Clone, Debug)]
 pub(super) struct Authorities {
-    /// As rustls' verifier wants them.
+    /// All of them, as rustls' verifier wants them.
     pub(super) roots: Arc<RootCertStore>,
-    pub(super) certificates: Vec<CertificateDer<'static>>,
+    certificates: Arc<[CertificateDer<'static>]>,
+}
+
+impl Authorities {
+    pub(super) fn new(roots: RootCertStore, certificates: Vec<CertificateDer<'static>>) -> Self {
+        Self { roots: Arc::new(roots), certificates: certificates.into() }
+    }
+
+    /// Those whose time has come and is not over: rustls does not ask that of authorities, Go does. `None`: all.
+    pub(super) fn in_force(&self, now: UnixTime) -> Result<Option<RootCertStore>, rustls::Error> {
+        if self.certificates.iter().all(|ca| is_in_force(ca, now)) {
+            return Ok(None);
+        }
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(self.certificates.iter().filter(|ca| is_in_force(ca, now)).cloned());
+        if roots.is_empty() {
+            let reason = "no certificate of the CA file is valid now: they have expired, or the clock is wrong";
+            return Err(rustls::Error::General(reason.to_owned()));
+        }
+        Ok(Some(roots))
+    }
+}
+
+fn is_in_force(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
+    X509Certificate::from_der(certificate).is_ok_and(|(_, parsed)| check_time(&parsed, now).is_ok())
+}
+
+fn check_time(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let at = i64::try_from(now.as_secs()).ok().and_then(|secs| ASN1Time::from_timestamp(secs).ok());
+    let at = at.ok_or(CertificateError::Expired)?;
+    if at < certificate.validity().not_before {
+        return Err(CertificateError::NotValidYet);
+    }
+    if at > certificate.validity().not_after {
+        return Err(CertificateError::Expired);
+    }
+    Ok(())
 }
 
 /// What a peer's certificate has to be for, if it names purposes.
@@ -80,20 +119,13 @@ impl<'a> Leaf<'a> {
         if authorities.certificates.contains(self.der) {
             return Ok(());
         }
-        let parsed = authorities.certificates.iter().filter_map(|ca| Some(X509Certificate::from_der(ca).ok()?.1));
-        let signed = parsed.into_iter().any(|ca| may_sign(&ca) && self.is_signed_by(&ca));
+        let mut parsed = authorities.certificates.iter().filter_map(|ca| Some(X509Certificate::from_der(ca).ok()?.1));
+        let signed = parsed.any(|ca| check_time(&ca, now).is_ok() && may_sign(&ca) && self.is_signed_by(&ca));
         if signed { Ok(()) } else { Err(CertificateError::UnknownIssuer) }
     }
 
     fn check_demands(&self, purpose: Purpose, now: UnixTime) -> Result<(), CertificateError> {
-        let at = i64::try_from(now.as_secs()).ok().and_then(|secs| ASN1Time::from_timestamp(secs).ok());
-        let at = at.ok_or(CertificateError::Expired)?;
-        if at < self.parsed.validity().not_before {
-            return Err(CertificateError::NotValidYet);
-        }
-        if at > self.parsed.validity().not_after {
-            return Err(CertificateError::Expired);
-        }
+        check_time(&self.parsed, now)?;
         let unknown = |extension: &x509_parser::extensions::X509Extension<'_>| {
             extension.critical && !UNDERSTOOD.contains(&extension.oid)
         };
@@ -144,6 +176,27 @@ pub(super) fn verify_tls13(
     match Leaf::of(certificate) {
         Some(leaf) => verify_tls13_signature_with_raw_key(message, &leaf.public_key(), signed, algorithms),
         None => verify_tls13_signature(message, certificate, signed, algorithms),
+    }
+}
+
+/// The same for TLS 1.2, where a scheme does not say which curve it is for.
+pub(super) fn verify_tls12(
+    message: &[u8],
+    certificate: &CertificateDer<'_>,
+    signed: &DigitallySignedStruct,
+    provider: &CryptoProvider,
+) -> Result<HandshakeSignatureValid, rustls::Error> {
+    let algorithms = &provider.signature_verification_algorithms;
+    let Some(leaf) = Leaf::of(certificate) else {
+        return verify_tls12_signature(message, certificate, signed, algorithms);
+    };
+    let key = &leaf.parsed.public_key().subject_public_key.data;
+    let mut possible =
+        algorithms.mapping.iter().filter(|(scheme, _)| *scheme == signed.scheme).flat_map(|(_, all)| *all);
+    if possible.any(|algorithm| algorithm.verify_signature(key, message, signed.signature()).is_ok()) {
+        Ok(HandshakeSignatureValid::assertion())
+    } else {
+        Err(CertificateError::BadSignature.into())
     }
 }
 

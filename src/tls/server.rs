@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::{CryptoProvider, verify_tls12_signature};
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
@@ -211,9 +211,15 @@ impl ClientCertVerifier for VerifiedClient {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        match Leaf::of(end_entity) {
-            Some(leaf) => leaf.verify(&self.authorities, Purpose::Client, now)?,
-            None => drop(self.inner.verify_client_cert(end_entity, intermediates, now)?),
+        if let Some(leaf) = Leaf::of(end_entity) {
+            leaf.verify(&self.authorities, Purpose::Client, now)?;
+        } else {
+            let (inner, provider) = (self.inner.clone(), self.provider.clone());
+            let verifier = self.authorities.in_force(now)?.map_or(Ok(inner), |roots| {
+                let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+                built.map_err(|error| rustls::Error::General(error.to_string()))
+            })?;
+            let _verified = verifier.verify_client_cert(end_entity, intermediates, now)?;
         }
         if let Some(identity) = &self.identity {
             identity.verify(end_entity)?;
@@ -227,7 +233,7 @@ impl ClientCertVerifier for VerifiedClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner.verify_tls12_signature(message, cert, dss)
+        leaf::verify_tls12(message, cert, dss, &self.provider)
     }
 
     fn verify_tls13_signature(
@@ -270,7 +276,7 @@ impl ClientCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+        leaf::verify_tls12(message, cert, dss, &self.provider)
     }
 
     fn verify_tls13_signature(

@@ -337,15 +337,20 @@ async fn certificates_that_only_go_reads_are_verified_as_well() {
         config.ca_file = Some(odd_client.ca.clone());
         let server = ServerTls::load(config).unwrap();
         let config = client_config(&odd_client, &good_server.ca, identity(Some(SERVER_CN), None));
+        let mut outcomes = Vec::new();
         let (on_server, _) = connect(&server, ClientTls::load(config).unwrap().connector()).await;
+        outcomes.push(("server", on_server));
+        let (on_server, _) = connect(&server, old_connector(&odd_client, &good)).await;
+        outcomes.push(("server with TLS 1.2", on_server));
 
         let mut config = server_config(&odd_server, identity(Some(CLIENT_CN), None));
         config.ca_file = Some(good_client.ca.clone());
         let server = ServerTls::load(config).unwrap();
         let config = client_config(&good_client, &odd_server.ca, identity(Some(SERVER_CN), None));
         let (_, on_client) = connect(&server, ClientTls::load(config).unwrap().connector()).await;
+        outcomes.push(("client", on_client.map(|_| ())));
 
-        for (side, outcome) in [("server", on_server), ("client", on_client.map(|_| ()))] {
+        for (side, outcome) in outcomes {
             match (&case.expected, &outcome) {
                 (Ok(()), Ok(())) => {}
                 (Err(wanted), Err(said)) if said.contains(wanted) => {}
@@ -406,6 +411,74 @@ fn what_is_no_certificate_in_a_ca_file_is_passed_over() {
     assert!(error.contains("parse CA file"), "{error}");
 }
 
+/// Of a client that speaks TLS 1.2 at most and trusts one authority.
+fn old_connector(files: &Files, ca: &Ca) -> TlsConnector {
+    let provider = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.0.der().clone()).unwrap();
+    let source = files::Source::new("key", &files.key);
+    let key = source.key(&fs::read(&files.key).unwrap()).unwrap();
+    let certificates = source.certificates(&fs::read(&files.cert).unwrap()).unwrap();
+    let pair = leaf::own(certificates, key, &provider).unwrap();
+    let old = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS12])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_cert_resolver(pair);
+    TlsConnector::from(Arc::new(old))
+}
+
+#[tokio::test]
+async fn an_authority_whose_time_is_over_counts_for_nothing() {
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, "over");
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.not_after = rcgen::date_time_ymd(2001, 1, 1);
+    let over = Ca(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap());
+    let good = Ca::new("good");
+    let folder = TempDir::new().unwrap();
+    let server_files = good.server(folder.path());
+    let both = folder.path().join("both.ca");
+    fs::write(&both, over.0.pem() + &good.0.pem()).unwrap();
+    for v1 in [false, true] {
+        // One file of authorities, the others' words for it.
+        for (ca_file, ca, expected) in [
+            (&both, &good, Ok(())),
+            (&both, &over, Err("does not lead to")),
+            (
+                &folder.path().join("client.ca"),
+                &over,
+                Err(if v1 { "does not lead to" } else { "no certificate of the CA file" }),
+            ),
+        ] {
+            let files = ca.client(folder.path(), CLIENT_CN, None);
+            if v1 {
+                let certificate = files::Source::new("certificate", &files.cert);
+                let certificate = certificate.certificates(&fs::read(&files.cert).unwrap()).unwrap().remove(0);
+                fs::write(&files.cert, as_v1(&certificate, ca.0.key())).unwrap();
+            }
+            let mut config = server_config(&server_files, identity(Some(CLIENT_CN), None));
+            config.ca_file = Some(ca_file.clone());
+            let server = ServerTls::load(config).unwrap();
+            let config = client_config(&files, &both, identity(Some(SERVER_CN), None));
+            let (on_server, on_client) = connect(&server, ClientTls::load(config).unwrap().connector()).await;
+            match expected {
+                Ok(()) => assert!(on_server.is_ok() && on_client.is_ok(), "{on_server:?} {on_client:?}"),
+                Err(words) => assert!(on_server.clone().unwrap_err().contains(words), "v1 {v1}: {on_server:?}"),
+            }
+        }
+    }
+    // The same for a client that trusts nobody else.
+    let over_server = over.server(folder.path());
+    let files = good.client(folder.path(), CLIENT_CN, None);
+    let mut config = server_config(&over_server, identity(Some(CLIENT_CN), None));
+    config.ca_file = Some(both.clone());
+    let server = ServerTls::load(config).unwrap();
+    let config = client_config(&files, &over_server.ca, identity(Some(SERVER_CN), None));
+    let (_, on_client) = connect(&server, ClientTls::load(config).unwrap().connector()).await;
+    assert!(on_client.unwrap_err().contains("no certificate of the CA file"));
+}
+
 #[tokio::test]
 async fn the_lowest_version_is_enforced() {
     let ca = Ca::new("good");
@@ -422,18 +495,7 @@ async fn the_lowest_version_is_enforced() {
         let mut config = server_config(&server_files, identity(Some(CLIENT_CN), None));
         config.policy = Policy::parse(min_version, suites).unwrap();
         let server = ServerTls::load(config).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(ca.0.der().clone()).unwrap();
-        let source = files::Source::new("key", &client_files.key);
-        let key = source.key(&fs::read(&client_files.key).unwrap()).unwrap();
-        let certificates = source.certificates(&fs::read(&client_files.cert).unwrap()).unwrap();
-        let old = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
-            .with_protocol_versions(&[&TLS12])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_client_auth_cert(certificates, key)
-            .unwrap();
-        let (on_server, on_client) = connect(&server, TlsConnector::from(Arc::new(old))).await;
+        let (on_server, on_client) = connect(&server, old_connector(&client_files, &ca)).await;
         assert_eq!(on_client.is_ok(), expected, "{min_version} {suites}: {on_server:?} {on_client:?}");
         // A client of today gets in either way.
         let config = client_config(&client_files, &server_files.ca, identity(Some(SERVER_CN), None));
