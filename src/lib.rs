@@ -33,6 +33,7 @@ pub mod config;
 pub mod debug;
 pub mod health;
 pub mod http;
+pub mod listen;
 pub mod logging;
 pub mod metrics;
 pub mod problems;

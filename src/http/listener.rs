@@ -1,7 +1,6 @@
 //! One listener: opens it (again and again if need be), accepts, and bounds what a peer can take.
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,14 +8,14 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, lookup_host};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::routes::{self, Site};
 use super::{Endpoint, Services, TlsSource};
+use crate::listen;
 
 /// Pause before a listener is opened again, and after an error of accept; Typha's.
 const RETRY: Duration = Duration::from_secs(1);
@@ -62,7 +61,8 @@ impl Listener {
         let Endpoint { host, port } = &self.endpoint;
         let mut last_error = String::new();
         loop {
-            let opened = bind(host, *port).await.and_then(|listener| Ok((listener.local_addr()?, listener)));
+            let opened =
+                listen::bind(host, *port, BACKLOG).await.and_then(|listener| Ok((listener.local_addr()?, listener)));
             match opened {
                 Ok((address, listener)) => {
                     tracing::info!(listener = self.name, %address, "listening");
@@ -135,37 +135,4 @@ async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, site: Site, servi
         Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
         Err(_) => tracing::debug!("HTTP connection cut because its peer does not read"),
     }
-}
-
-/// Listens on a host's address, IPv4 before IPv6 as Go does; on all addresses of both when the host is empty.
-async fn bind(host: &str, port: u16) -> io::Result<TcpListener> {
-    if host.is_empty() {
-        // A system without IPv6 still has IPv4.
-        return match listen((Ipv6Addr::UNSPECIFIED, port).into()) {
-            Ok(listener) => Ok(listener),
-            Err(_) => listen((Ipv4Addr::UNSPECIFIED, port).into()),
-        };
-    }
-    let mut addresses: Vec<SocketAddr> = lookup_host((host, port)).await?.collect();
-    addresses.sort_by_key(SocketAddr::is_ipv6);
-    let mut result = Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
-    for address in addresses {
-        result = listen(address);
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.is_ipv6() {
-        socket.set_only_v6(!address.ip().is_unspecified())?;
-    }
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }

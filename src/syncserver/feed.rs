@@ -18,7 +18,7 @@
 //! - a status is encoded after the changes it belongs to, in the same segment.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
@@ -88,6 +88,8 @@ pub(super) struct Feed {
     reader: Reader,
     tasks: TaskTracker,
     clients: AtomicUsize,
+    /// Updates that its slowest client lacked at the last housekeeping.
+    lacked: AtomicU64,
     ended: AtomicBool,
     state: Mutex<State>,
     pump: Pump,
@@ -124,6 +126,7 @@ impl Feed {
             reader: source.reader.clone(),
             tasks,
             clients: AtomicUsize::new(0),
+            lacked: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             state: Mutex::new(state),
             pump,
@@ -161,6 +164,11 @@ impl Feed {
     /// The newest place.
     pub(super) fn head(&self) -> Arc<Mark> {
         self.lock().ring.head().clone()
+    }
+
+    /// Updates that its slowest client lacks, as of the last housekeeping.
+    pub(super) fn lacked(&self) -> u64 {
+        self.lacked.load(Ordering::Relaxed)
     }
 
     /// Whether nobody uses it.
@@ -213,9 +221,15 @@ impl Feed {
         let (most, full) = (wire.snapshot_entries(self.config.max_message_size), wire.snapshot_piece_bytes());
         let recipe = Recipe::new(self.format.clone(), self.key.filter.clone(), most, full);
         let snapshot = Snapshot::new(head, recipe, now);
-        let last = state.sharing.replace(snapshot.clone(), now);
-        // Nobody should have to wait for what is done with the last one.
+        let (last, given_up) = state.sharing.replace(snapshot.clone(), now);
+        // Nobody should have to wait for what is done with the older ones.
         drop(state);
+        if let Some(last) = &last {
+            for older in &given_up {
+                older.give_up(last);
+            }
+        }
+        drop(given_up);
         let base = last.as_ref().map(|last| last.as_base());
         drop(last);
         self.metrics.snapshots_generated.inc();
@@ -230,17 +244,22 @@ impl Feed {
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut idle_rounds = 0;
         let mut late = Late::default();
+        let mut waited_for = None;
         loop {
-            let ready = trail.position().next().is_some();
-            if ready {
-                self.metrics.breadcrumb_non_block.inc();
-            } else {
-                self.metrics.breadcrumb_block.inc();
+            // Once for each wait, whatever is done in between.
+            let here = trail.position();
+            if waited_for.replace(here.sequence) != Some(here.sequence) {
+                let ready = here.next().is_some();
+                let counter = if ready { &self.metrics.breadcrumb_non_block } else { &self.metrics.breadcrumb_block };
+                counter.inc();
             }
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = housekeeping.tick() => {
                     self.keep_house(&trail, Instant::now()).await;
+                    if let Some(feeds) = feeds.upgrade() {
+                        feeds.note_lacked(self.key.syncer);
+                    }
                     idle_rounds = if self.is_idle() { idle_rounds + 1 } else { 0 };
                     if idle_rounds > 0 {
                         self.demand.wants(None);
@@ -267,6 +286,7 @@ impl Feed {
         self.metrics.feed_bytes.sub(i64::try_from(self.lock().ring.bytes()).unwrap_or(0));
         if let Some(feeds) = feeds.upgrade() {
             feeds.forget(&self);
+            feeds.note_lacked(self.key.syncer);
         }
         self.pump.end();
     }
@@ -438,8 +458,7 @@ impl Feed {
             self.push(bytes, 0, here.at, here);
             self.announce().await;
         }
-        let lacked = self.pump.most_lacked(&self.head());
-        self.metrics.oldest_client_updates.set(i64::try_from(lacked).unwrap_or(i64::MAX));
+        self.lacked.store(self.pump.most_lacked(&self.head(), self.lacked()), Ordering::Relaxed);
         let mut state = self.lock();
         let held = state.ring.bytes();
         state.ring.forget_before(now);

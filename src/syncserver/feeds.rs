@@ -97,6 +97,15 @@ impl Feeds {
         unused
     }
 
+    /// Shows what the slowest client of a syncer lacks, whatever it speaks.
+    pub(super) fn note_lacked(&self, syncer: SyncerType) {
+        let feeds = self.lock();
+        let most = feeds.values().filter(|feed| feed.key().syncer == syncer).map(|feed| feed.lacked()).max();
+        if let Some(source) = self.sources.get(&syncer) {
+            source.metrics.oldest_client_updates.set(i64::try_from(most.unwrap_or(0)).unwrap_or(i64::MAX));
+        }
+    }
+
     /// Removes a feed that has ended.
     pub(super) fn forget(&self, feed: &Arc<Feed>) {
         let mut feeds = self.lock();

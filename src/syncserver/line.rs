@@ -28,6 +28,7 @@ use super::link::Link;
 use super::liveness::Liveness;
 use super::pump::{Ahead, Pass, Passenger, Position};
 use super::reason::CloseReason;
+use super::ring::Mark;
 use super::sender::Sender;
 use super::status::ClientState;
 use super::tracker::{Call, Client};
@@ -287,11 +288,7 @@ impl<S: Stream> Streaming<S> {
 
     /// Where the client stands: nowhere before its snapshot has begun.
     fn position(&self) -> Option<Position> {
-        self.started.then(|| Position {
-            mark: self.sender.mark().clone(),
-            bytes_sent: self.bytes_sent,
-            follows: !self.sender.in_snapshot(),
-        })
+        self.started.then(|| Position { mark: self.sender.mark().clone(), bytes_sent: self.bytes_sent })
     }
 }
 
@@ -343,6 +340,12 @@ impl<S: Stream> Passenger for Line<S> {
 
     fn position(&self) -> Option<Position> {
         self.lock().as_ref().and_then(Streaming::position)
+    }
+
+    fn lacks(&self, head: &Mark) -> Option<u64> {
+        let streaming = self.streaming.try_lock().ok()?;
+        let follows = streaming.as_ref().filter(|streaming| streaming.started && !streaming.sender.in_snapshot());
+        Some(follows.map_or(0, |streaming| streaming.sender.mark().updates_until(head)))
     }
 }
 
@@ -496,7 +499,7 @@ mod tests {
     async fn what_is_too_much_for_a_pass_is_left_to_the_task() {
         let mut scene = Scene::new(1 << 20).await;
         for n in 1..=3 {
-            scene.change(&[n; 200 << 10]).await;
+            scene.change(&vec![n; 200 << 10]).await;
         }
         scene.line.serve(&mut Pass::new(&scene.feed));
         assert_eq!((scene.sequence(), scene.wakes.count()), (1, 1));

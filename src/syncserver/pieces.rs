@@ -77,10 +77,9 @@ impl Recipe {
         &*self.format
     }
 
-    /// The piece that begins after a key, made for itself. `None`: nothing is left.
-    pub(super) fn encode_after(&self, map: &Map, after: Option<&Key>) -> Option<Encoded> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.encode(self.gather(map, (from, Bound::Unbounded)).0)
+    /// The piece that begins after a key, made for itself, with nothing beyond another key. `None`: nothing is left there.
+    pub(super) fn encode_between(&self, map: &Map, after: Option<&Key>, upto: Option<&Key>) -> Option<Encoded> {
+        self.encode(self.gather(map, bounds(after, upto)).0)
     }
 
     fn weight(&self, entry: &Update) -> usize {
@@ -159,6 +158,11 @@ impl Pending {
     }
 }
 
+/// What lies after a key, up to and including another.
+fn bounds<'a>(after: Option<&'a Key>, upto: Option<&'a Key>) -> (Bound<&'a Key>, Bound<&'a Key>) {
+    (after.map_or(Bound::Unbounded, Bound::Excluded), upto.map_or(Bound::Unbounded, Bound::Included))
+}
+
 /// A range that is being cut: what lies after a key, up to and including another.
 #[derive(Debug)]
 struct Range {
@@ -168,8 +172,7 @@ struct Range {
 
 impl Range {
     fn bounds(&self) -> (Bound<&Key>, Bound<&Key>) {
-        let from = self.after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        (from, self.upto.as_ref().map_or(Bound::Unbounded, Bound::Included))
+        bounds(self.after.as_ref(), self.upto.as_ref())
     }
 }
 

@@ -59,6 +59,9 @@ pub(super) trait Passenger: Send + Sync {
 
     /// Where the client stands, if its snapshot has begun and it has not left. Waits for its task if that is at work on it.
     fn position(&self) -> Option<Position>;
+
+    /// Updates that the client lacks up to this place; none while its snapshot is on its way. `None`: its task is at work on it.
+    fn lacks(&self, head: &Mark) -> Option<u64>;
 }
 
 /// Where a client stands.
@@ -68,8 +71,6 @@ pub(super) struct Position {
     pub(super) mark: Arc<Mark>,
     /// Bytes that were written to it.
     pub(super) bytes_sent: u64,
-    /// Whether it has its snapshot.
-    pub(super) follows: bool,
 }
 
 /// What follows a mark.
@@ -236,12 +237,19 @@ impl Pump {
         self.shards.len()
     }
 
-    /// Updates that the client that is farthest behind lacks, of those that have their snapshot.
-    pub(super) fn most_lacked(&self, head: &Mark) -> u64 {
-        let lacked = |position: Position| if position.follows { position.mark.updates_until(head) } else { 0 };
-        let most =
-            |shard: &Shard| shard.lock().values().filter_map(|client| client.position()).map(lacked).max().unwrap_or(0);
-        self.shards.iter().map(most).max().unwrap_or(0)
+    /// Updates that the client that is farthest behind lacks, of those that have their snapshot. Waits for nobody: whoever is
+    /// just being looked after counts as lacking what the worst one lacked the `last` time.
+    pub(super) fn most_lacked(&self, head: &Mark, last: u64) -> u64 {
+        let (mut most, mut row) = (0, Vec::with_capacity(TURN));
+        for shard in &self.shards {
+            let mut from = Bound::Unbounded;
+            while let Some(next) = shard.turn(from, Bound::Unbounded, &mut row) {
+                from = next;
+                let lacked = row.drain(..).map(|client| client.lacks(head).unwrap_or(last));
+                most = lacked.fold(most, u64::max);
+            }
+        }
+        most
     }
 
     fn shard_of(&self, id: u64) -> &Shard {
@@ -407,6 +415,10 @@ mod tests {
 
         fn position(&self) -> Option<Position> {
             None
+        }
+
+        fn lacks(&self, _: &Mark) -> Option<u64> {
+            Some(0)
         }
     }
 

@@ -188,6 +188,11 @@ impl Sender {
                     *place = next;
                     Step::Queued(push(out, bytes))
                 }
+                Piece::Alone(bytes, next) => {
+                    *place = next;
+                    self.feed.metrics().snapshot_pieces_encoded.inc();
+                    Step::Queued(push(out, bytes))
+                }
                 Piece::NotYet => Step::Dry,
                 Piece::End => {
                     // Snapshot => Following

@@ -1,7 +1,7 @@
 //! Which snapshot newcomers share. No clock: the feed passes the time in.
 //!
-//! Invariants: a snapshot that tells another status than the present one is given to nobody; one before the last that somebody
-//! still reads is given up as soon as a third one is made, so that there are never more than two.
+//! Invariants: a snapshot that tells another status than the present one is given to nobody; those before the last that
+//! somebody still reads are given up as soon as a newer one is made, so that there is never more than two of them hold.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -21,6 +21,8 @@ pub(super) struct Sharing {
     shared: Option<Shared>,
     /// The snapshot before, if somebody still reads it.
     previous: Weak<Snapshot>,
+    /// Those before it that are still read. Each has a reader, so they are no more than clients.
+    given_up: Vec<Weak<Snapshot>>,
 }
 
 #[derive(Debug)]
@@ -42,14 +44,25 @@ impl Sharing {
         })
     }
 
-    /// From now on this one is shared. Returns the last one, which may take a while to be looked through and freed.
-    pub(super) fn replace(&mut self, snapshot: Arc<Snapshot>, now: Instant) -> Option<Arc<Snapshot>> {
-        if let Some(before_last) = self.previous.upgrade() {
-            before_last.give_up();
-        }
-        let last = self.shared.replace(Shared { snapshot, asked_at: now }).map(|last| last.snapshot);
+    /// From now on this one is shared. Returns the last one, and those before it, which are to be [given up](Snapshot::give_up):
+    /// all that may take a while to be looked through and freed.
+    pub(super) fn replace(
+        &mut self,
+        snapshot: Arc<Snapshot>,
+        now: Instant,
+    ) -> (Option<Arc<Snapshot>>, Vec<Arc<Snapshot>>) {
+        let shared = self.shared.replace(Shared { snapshot, asked_at: now }).map(|last| last.snapshot);
+        let previous = self.previous.upgrade();
+        let last = match shared {
+            Some(last) => {
+                self.given_up.extend(previous.as_ref().map(Arc::downgrade));
+                Some(last)
+            }
+            None => previous,
+        };
         self.previous = last.as_ref().map_or_else(Weak::new, Arc::downgrade);
-        last
+        self.given_up.retain(|older| older.strong_count() > 0);
+        (last, self.given_up.iter().filter_map(Weak::upgrade).collect())
     }
 
     /// Forgets a snapshot that nobody asks for.

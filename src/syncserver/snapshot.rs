@@ -2,11 +2,13 @@
 //!
 //! A snapshot shows one mark of its feed. Its producer goes through the mark's map in key order, piece by piece (see
 //! [`super::pieces`]): what has not changed since the feed's last snapshot is taken over from there, the rest is encoded.
-//! Clients follow at their own pace. When a newer snapshot replaces an old one for the second time, the old one gives up its
-//! bytes: clients that are still reading it (slow ones) encode the pieces that they lack for themselves, from the mark's map.
-//! So a feed never holds more than two encoded snapshots, however many slow clients there are, and two that share what is
-//! equal. What the producer takes over from is part of these: it lets go of each old piece when it passes it.
+//! Clients follow at their own pace. When a newer snapshot replaces an old one for the second time, the old one gives up the
+//! bytes that it does not have in common with the one after it: clients that are still reading it (slow ones) encode those for
+//! themselves, from the mark's map. So a feed never holds more than two encoded snapshots, however many slow clients there are,
+//! and two that share what is equal. What the producer takes over from is part of these: it lets go of each old piece when it
+//! passes it.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use bytes::Bytes;
@@ -30,6 +32,8 @@ const TAKEN_OVER_BYTES: usize = 1 << 10;
 pub(super) enum Piece {
     /// Bytes, and where the next piece begins.
     Bytes(Bytes, Place),
+    /// The same, encoded for this client alone.
+    Alone(Bytes, Place),
     /// The producer is not there yet: wait for [`Snapshot::progress`].
     NotYet,
     /// Nothing more.
@@ -45,6 +49,7 @@ pub(super) struct Place {
 
 #[derive(Debug, Default)]
 struct Made {
+    /// Without their bytes if these have been given up.
     pieces: Vec<Encoded>,
     complete: bool,
     given_up: bool,
@@ -98,34 +103,46 @@ impl Snapshot {
 
     /// The piece at a place.
     pub(super) fn piece(&self, place: &Place) -> Piece {
-        {
+        let upto = {
             let made = self.lock();
-            if let Some(piece) = made.pieces.get(place.pieces) {
-                return Piece::Bytes(piece.bytes.clone(), place.after(piece.last.clone()));
+            match made.pieces.get(place.pieces) {
+                Some(piece) if !piece.bytes.is_empty() => {
+                    return Piece::Bytes(piece.bytes.clone(), place.after(piece.last.clone()));
+                }
+                Some(piece) => Some(piece.last.clone()),
+                None if made.complete => return Piece::End,
+                None if made.given_up => None,
+                None => return Piece::NotYet,
             }
-            if !made.given_up {
-                return if made.complete { Piece::End } else { Piece::NotYet };
-            }
+        };
+        let Some(piece) = self.recipe.encode_between(&self.mark.map, place.last.as_ref(), upto.as_ref()) else {
+            return Piece::End;
+        };
+        let mut next = place.after(piece.last);
+        if upto.is_some() && next.last != upto {
+            next.pieces = place.pieces;
         }
-        match self.recipe.encode_after(&self.mark.map, place.last.as_ref()) {
-            Some(piece) => Piece::Bytes(piece.bytes, place.after(piece.last)),
-            None => Piece::End,
-        }
+        Piece::Alone(piece.bytes, next)
     }
 
-    /// Drops the encoded pieces. Clients that are not done encode what they lack from now on.
-    pub(super) fn give_up(&self) {
+    /// Drops the bytes that this `newer` snapshot does not hold as well. Clients that are not done encode what they lack of
+    /// them from now on. May be repeated with a snapshot that is newer still.
+    pub(super) fn give_up(&self, newer: &Self) {
+        let held: HashSet<*const u8> = newer.lock().pieces.iter().map(|piece| piece.bytes.as_ptr()).collect();
         let mut made = self.lock();
         made.given_up = true;
-        let dropped = std::mem::take(&mut made.pieces);
+        let lost = made.pieces.iter_mut().filter(|piece| !held.contains(&piece.bytes.as_ptr()));
+        let dropped: Vec<Bytes> = lost.map(|piece| std::mem::take(&mut piece.bytes)).collect();
         drop(made);
         drop(dropped);
         self.progress.send_modify(|ticks| *ticks += 1);
     }
 
-    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not.
+    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. For one
+    /// that has not been given up.
     pub(super) fn as_base(&self) -> Base {
         let made = self.lock();
+        debug_assert!(!made.given_up, "its pieces may have no bytes");
         Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete }
     }
 

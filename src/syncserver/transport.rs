@@ -6,14 +6,16 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::server::TlsStream;
 use tokio_rustls::{Accept, TlsAcceptor};
 
+use crate::listen;
+
 /// How many connections the kernel may hold for us until we accept them: room for all agents of a large cluster that come
-/// back at the same time. The kernel caps it at its own limit.
+/// back at the same time.
 const BACKLOG: i32 = 4096;
 
 /// Gives the acceptor of the moment for each connection, so that certificates can be exchanged while the server runs.
@@ -58,45 +60,14 @@ pub struct TcpInlet {
 }
 
 impl TcpInlet {
-    /// Binds `host:port`; an empty host means all addresses of both families. `send_buffer`: see
+    /// Binds `host:port`, as [`listen::bind`] does. `send_buffer`: see
     /// [`super::Config::send_buffer`].
     ///
     /// # Errors
     /// When no address can be bound; the text says which was tried.
     pub async fn bind(host: &str, port: u16, send_buffer: Option<usize>) -> io::Result<Self> {
-        let hosts: Vec<SocketAddr> = if host.is_empty() {
-            vec![SocketAddr::from(([0_u16; 8], port)), SocketAddr::from(([0_u8; 4], port))]
-        } else {
-            let found = tokio::net::lookup_host((host, port)).await;
-            found.map_err(|error| in_words(&format!("look up listen address {host:?}"), &error))?.collect()
-        };
-        let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{host:?} has no address"));
-        for address in hosts {
-            match listen(address) {
-                Ok(listener) => return Ok(Self { listener, send_buffer }),
-                Err(error) => last = in_words(&format!("listen on {address}"), &error),
-            }
-        }
-        Err(last)
+        Ok(Self { listener: listen::bind(host, port, BACKLOG).await?, send_buffer })
     }
-}
-
-fn in_words(doing: &str, error: &io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("{doing}: {error}"))
-}
-
-fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
-    if address.ip().is_unspecified() && address.is_ipv6() {
-        // One socket for both families.
-        socket.set_only_v6(false)?;
-    }
-    // A restarted server must not wait for the old one's connections to be forgotten.
-    socket.set_reuse_address(true)?;
-    socket.set_nonblocking(true)?;
-    socket.bind(&address.into())?;
-    socket.listen(BACKLOG)?;
-    TcpListener::from_std(socket.into())
 }
 
 impl Listener for TcpInlet {

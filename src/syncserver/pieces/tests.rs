@@ -196,7 +196,7 @@ proptest! {
         }
         let mut after = map.keys().take(from).next_back().cloned();
         let mut text = map.values().take(from).map(|entry| line(entry)).collect::<String>().into_bytes();
-        while let Some(piece) = recipe.encode_after(&map, after.as_ref()) {
+        while let Some(piece) = recipe.encode_between(&map, after.as_ref(), None) {
             text.extend_from_slice(&piece.bytes);
             after = Some(piece.last);
         }

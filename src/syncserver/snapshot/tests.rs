@@ -56,7 +56,7 @@ fn read(snapshot: &Snapshot, place: &mut Place, most: usize) -> Vec<u8> {
     let mut all = Vec::new();
     for _ in 0..most {
         match snapshot.piece(place) {
-            Piece::Bytes(bytes, next) => {
+            Piece::Bytes(bytes, next) | Piece::Alone(bytes, next) => {
                 all.extend_from_slice(&bytes);
                 *place = next;
             }
@@ -118,12 +118,60 @@ async fn a_reader_goes_on_where_it_was_when_the_bytes_are_given_up() {
     let whole = read_all(&second);
     let mut place = Place::default();
     let mut parts = read(&second, &mut place, 5);
-    second.give_up();
+    source.put(0..5000, 2);
+    let third = source.snapshot();
+    source.produce(&third, Some(&second)).await;
+    second.give_up(&third);
+    assert!(matches!(second.piece(&place), Piece::Alone(..)));
+    assert!(second.lock().pieces.iter().all(|piece| piece.bytes.is_empty()), "the two have nothing in common");
     let rest = read(&second, &mut place, usize::MAX);
-    assert!(second.as_base().pieces.is_empty(), "and nothing can be taken over");
     // How the rest is cut may differ, what it says may not.
     parts.extend_from_slice(&rest);
     assert_eq!(said(&parts), said(&whole));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_newer_snapshots_hold_as_well_is_given_up_by_none() {
+    let mut source = Source::new();
+    source.put(0..5000, 0);
+    let first = source.snapshot();
+    let (all, _) = source.produce(&first, None).await;
+    let whole = read_all(&first);
+    let mut given_up: Vec<Arc<Snapshot>> = Vec::new();
+    let mut last = first.clone();
+    for n in 1..=3 {
+        source.put(std::iter::once(1000 * n), n);
+        let next = source.snapshot();
+        source.produce(&next, Some(&last)).await;
+        given_up.push(std::mem::replace(&mut last, next));
+        for older in &given_up {
+            older.give_up(&last);
+        }
+    }
+    let (mut place, mut parts, mut alone) = (Place::default(), Vec::new(), 0);
+    loop {
+        match first.piece(&place) {
+            Piece::End => break,
+            Piece::NotYet => panic!("it has been made"),
+            Piece::Bytes(bytes, next) => {
+                parts.extend_from_slice(&bytes);
+                place = next;
+            }
+            Piece::Alone(bytes, next) => {
+                parts.extend_from_slice(&bytes);
+                place = next;
+                alone += 1;
+            }
+        }
+    }
+    assert!((1..=3).contains(&alone) && all > 20, "{alone} of {all}: those with a changed key");
+    assert_eq!(said(&parts), said(&whole));
+    // All that those hold is held by the newest one.
+    let held: Vec<*const u8> = last.lock().pieces.iter().map(|piece| piece.bytes.as_ptr()).collect();
+    for older in &given_up {
+        let made = older.lock();
+        assert!(made.pieces.iter().all(|piece| piece.bytes.is_empty() || held.contains(&piece.bytes.as_ptr())));
+    }
 }
 
 /// Keys, values and revisions of a gob stream, in order.
