@@ -27,6 +27,8 @@ use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::catch_up::CatchUp;
+use super::difference::difference;
 use super::feeds::{Feeds, Source};
 use super::filter::Filter;
 use super::join::join;
@@ -101,6 +103,8 @@ struct State {
     ring: Ring,
     pace: Pace,
     sharing: Sharing,
+    /// The newest one, if somebody reads it.
+    catch_up: Weak<CatchUp>,
 }
 
 impl Feed {
@@ -117,6 +121,7 @@ impl Feed {
             ring: Ring::new(trail.position(), config.limits),
             pace: Pace::new(config.pace_max, config.pace_per_client),
             sharing: Sharing::default(),
+            catch_up: Weak::new(),
         };
         let feed = Self {
             format: key.wire.format(),
@@ -236,6 +241,27 @@ impl Feed {
         // With the connections: what newcomers cost is not to be felt by those who are served already.
         self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone()));
         snapshot
+    }
+
+    /// What a client lacks at a mark that the ring has forgotten, up to the newest place or some earlier one from which the
+    /// ring leads on: what others at the same mark are sent, if there are any.
+    pub(super) fn catch_up(&self, mark: &Mark, head: Arc<Mark>) -> Arc<CatchUp> {
+        {
+            let state = self.lock();
+            let shared = state.catch_up.upgrade();
+            let fits =
+                |shared: &Arc<CatchUp>| shared.after() == mark.sequence && state.ring.leads_on_from(shared.target());
+            if let Some(shared) = shared.filter(fits) {
+                return shared;
+            }
+        }
+        let updates = difference(&mark.map, &head.map, &self.key.filter);
+        let catch_up = CatchUp::new(mark.sequence, head, updates);
+        let last = std::mem::replace(&mut self.lock().catch_up, Arc::downgrade(&catch_up));
+        if let Some(last) = last.upgrade() {
+            last.give_up();
+        }
+        catch_up
     }
 
     /// Follows the cache until it ends, the feed is no longer needed, or the token is cancelled.
@@ -519,6 +545,17 @@ mod tests {
     use super::super::tests::harness::{lone_feed_with_pace, update};
     use super::*;
     use crate::model::SyncerEvent;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_counts_once_however_long_it_is() {
+        let (mut cache, lease) = lone_feed_with_pace(Duration::ZERO);
+        tokio::time::sleep(60 * HOUSEKEEPING).await;
+        let waits = || lease.metrics().breadcrumb_block.get();
+        assert_eq!(waits(), 1);
+        cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(b"1"))])]);
+        tokio::time::sleep(60 * HOUSEKEEPING).await;
+        assert_eq!(waits(), 2);
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_feed_says_when_it_can_make_use_of_more_while_it_has_clients() {

@@ -20,6 +20,7 @@
 
 #[doc(hidden)]
 pub mod benching;
+mod catch_up;
 mod config;
 mod connection;
 mod difference;

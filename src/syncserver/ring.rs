@@ -135,6 +135,11 @@ impl Ring {
         self.bytes
     }
 
+    /// Whether whoever stands at a mark can go on from there.
+    pub(super) fn leads_on_from(&self, mark: &Mark) -> bool {
+        mark.next >= self.first
+    }
+
     /// Appends the bytes of all crumbs after the newest place up to `last`; the oldest of them was published at `first_at`.
     pub(super) fn push(&mut self, bytes: Bytes, updates: usize, first_at: Instant, last: &Breadcrumb) {
         let head = &self.head;
@@ -170,7 +175,7 @@ impl Ring {
         if from.next == self.head.next {
             return Taken::Nothing;
         }
-        if from.next < self.first {
+        if !self.leads_on_from(from) {
             return Taken::Forgotten(self.head.clone());
         }
         let skip = usize::try_from(from.next - self.first).unwrap_or(usize::MAX);

@@ -22,23 +22,16 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::difference::difference;
+use super::catch_up::{self, CatchUp};
 use super::feed::Lease;
 use super::reason::CloseReason;
 use super::ring::{Mark, Taken};
 use super::snapshot::{Piece, Place, Snapshot};
-use crate::model::{SyncStatus, Update};
-use crate::syncproto::format::SeqRange;
+use crate::model::SyncStatus;
 
 /// How much is queued for a client at a time. Enough to fill a send buffer in one system call, little enough that a stalled
 /// client pins next to nothing.
 const FILL_BYTES: usize = 256 << 10;
-
-/// Updates per message of a catch-up, as in a snapshot.
-const CATCH_UP_UPDATES: usize = 1000;
-
-/// A message of a catch-up ends when its values pass this many bytes.
-const CATCH_UP_BYTES: usize = 256 << 10;
 
 /// When a client is too far behind.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +44,7 @@ pub(super) struct Patience {
 enum Phase {
     Idle,
     Snapshot { snapshot: Arc<Snapshot>, place: Place },
-    CatchUp { updates: VecDeque<Arc<Update>>, target: Arc<Mark> },
+    CatchUp { catch_up: Arc<CatchUp>, place: catch_up::Place },
     Following,
 }
 
@@ -203,29 +196,14 @@ impl Sender {
                     Step::Pause
                 }
             }),
-            Phase::CatchUp { updates, target } => {
-                if !updates.is_empty() {
-                    let mut bytes = 0;
-                    let mut fits = |update: &Arc<Update>| {
-                        let fits = bytes < CATCH_UP_BYTES;
-                        bytes += update.value.as_ref().map_or(0, |value| value.bytes.len());
-                        fits
-                    };
-                    let count = updates.iter().take(CATCH_UP_UPDATES).take_while(|update| fits(update)).count();
-                    let message: Vec<Arc<Update>> = updates.drain(..count).collect();
-                    // The position moves with the last message.
-                    let upto = if updates.is_empty() { target.sequence } else { self.mark.sequence };
-                    let range = SeqRange { after: self.mark.sequence, upto };
-                    let queued = push(out, self.feed.format().updates(range, &message));
-                    if !updates.is_empty() {
-                        return Ok(Step::Queued(queued));
-                    }
-                } else if self.feed.key().wire.is_numbered() {
-                    let range = SeqRange { after: self.mark.sequence, upto: target.sequence };
-                    push(out, self.feed.format().updates(range, &[]));
+            Phase::CatchUp { catch_up, place } => {
+                let numbered = self.feed.key().wire.is_numbered();
+                if let Some((bytes, next)) = catch_up.message(*place, &**self.feed.format(), numbered) {
+                    *place = next;
+                    return Ok(Step::Queued(push(out, bytes)));
                 }
                 // CatchUp => Following
-                let target = target.clone();
+                let target = catch_up.target().clone();
                 let told = self.joining.take().map_or(self.mark.status, |(from, _)| self.told_since(&from));
                 self.mark = target;
                 self.tell_status(told, out);
@@ -279,19 +257,19 @@ impl Sender {
             }
             Taken::Forgotten(head) => {
                 // Following => CatchUp
-                let updates = difference(&self.mark.map, &head.map, &self.feed.key().filter);
-                let missed = self.mark.updates_until(&head);
+                let catch_up = self.feed.catch_up(&self.mark, head);
+                let missed = self.mark.updates_until(catch_up.target());
                 let metrics = self.feed.metrics();
                 metrics.catch_ups.inc();
-                metrics.updates_coalesced.inc_by(missed.saturating_sub(updates.len() as u64));
+                metrics.updates_coalesced.inc_by(missed.saturating_sub(catch_up.len() as u64));
                 tracing::debug!(
                     from = self.mark.sequence,
-                    to = head.sequence,
+                    to = catch_up.target().sequence,
                     missed,
-                    changed = updates.len(),
+                    changed = catch_up.len(),
                     "client lags by more than is kept, sending last values"
                 );
-                self.phase = Phase::CatchUp { updates: updates.into(), target: head };
+                self.phase = Phase::CatchUp { catch_up, place: catch_up::Place::default() };
                 Ok(Step::Queued(0))
             }
         }

@@ -51,6 +51,62 @@ async fn whoever_lags_by_more_than_is_kept_gets_last_values_and_goes_on() {
     }
 }
 
+/// Agents are here before the data, and it comes faster than they take it.
+#[tokio::test(start_paused = true)]
+async fn clients_that_fall_out_together_all_get_everything() {
+    let config = Config { max_lag_bytes: 20_000, max_lag_updates: 200, ..config() };
+    for speech in Speech::all() {
+        let mut world = World::new(config.clone());
+        world.status(SyncStatus::ResyncInProgress);
+        let mut clients = Vec::new();
+        for _ in 0..10 {
+            let mut client = Client::new(world.dial(1024).await, speech.clone());
+            client.hello("felix").await;
+            client.until("the stream", |client| client.status == SyncStatus::ResyncInProgress).await;
+            clients.push(client);
+        }
+        for chunk in 0..20 {
+            let values: Vec<(String, String)> = (0..100).map(|n| (format!("/k/{}", chunk * 100 + n), big(n))).collect();
+            world.put(&values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>());
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        world.status(SyncStatus::InSync);
+        world.delete("/k/1");
+        for client in &mut clients {
+            client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+            client.until("the deletion", |client| !client.map.contains_key("/k/1")).await;
+            assert_eq!(client.map.len(), 1999, "{speech:?}");
+        }
+        assert!(world.felix_metrics.catch_ups.get() >= 10, "{speech:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_slowest_client_is_shown_whatever_the_others_speak() {
+    let mut world = World::new(Config { max_lag_bytes: 1 << 20, ..config() });
+    world.put(&[("/a", "1")]);
+    world.status(SyncStatus::InSync);
+    let mut slow = Client::new(world.dial(1024).await, Speech::GobSnappy);
+    slow.hello("felix").await;
+    slow.until("in sync", |client| client.status == SyncStatus::InSync).await;
+    let mut brisk = world.connect(Speech::native("none")).await;
+    for n in 0..500 {
+        world.put(&[(&format!("/k/{}", n % 10), &big(n))]);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if n % 10 == 0 {
+            brisk.until("the change", |client| client.map.contains_key(&format!("/k/{}", n % 10))).await;
+        }
+    }
+    let metrics = world.felix_metrics.clone();
+    eventually("it shows", || metrics.oldest_client_updates.get() > 300).await;
+    for _ in 0..50 {
+        tokio::time::sleep(Duration::from_millis(97)).await;
+        assert!(metrics.oldest_client_updates.get() > 300, "{}", metrics.oldest_client_updates.get());
+    }
+    drop(slow);
+    eventually("it has gone", || metrics.oldest_client_updates.get() == 0).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_slow_snapshot_uses_the_grace_period_and_survives() {
     let config =
