@@ -239,6 +239,24 @@ async fn leaves_the_nodes_network(rest: &Rest, rendered: &Rendered) -> anyhow::R
     Ok(())
 }
 
+/// With certificateManagement the operator's certificates are in a folder that an init container fills: the manual says that the
+/// overlay is refused there and in which words, and has another way.
+async fn is_refused_beside_certificate_management(rest: &Rest, overlay: &Rendered) -> anyhow::Result<()> {
+    let name = "with-certificate-management";
+    let [mut typha, ..] = typha("calico-system");
+    typha["metadata"]["name"] = name.into();
+    typha["spec"]["template"]["spec"]["volumes"][1] = json!({"name": "typha-certs", "emptyDir": {"medium": "Memory"}});
+    rest.create(&path(&typha)?.0, &typha).await?;
+    let mut ours = overlay.deployment()?.clone();
+    ours["metadata"]["name"] = name.into();
+    let refused = rest.apply_strictly(&path(&ours)?.1, &ours).await.err().context("it was applied")?;
+    let words = "may not specify more than 1 volume type";
+    ensure!(format!("{refused:#}").contains(words), "{refused:#}");
+    let manual = super::read("docs/operations.md")?;
+    ensure!(manual.contains(words) && manual.contains("has `certificateManagement`, change only the image"));
+    Ok(())
+}
+
 /// An overlay turns Typha's own objects into ours, and leaves the Service as agents know it.
 async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::Result<()> {
     let rest = server.rest();
@@ -289,6 +307,7 @@ async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result
     takes_typhas_place(&server, &manifest).await?;
     takes_typhas_place(&server, &operator).await?;
     leaves_the_nodes_network(&rest, &off_node).await?;
+    is_refused_beside_certificate_management(&rest, &operator).await?;
     for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
         rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
         let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());

@@ -67,7 +67,7 @@ pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
     for policy in rendered.of_kind("NetworkPolicy") {
         let rules = |direction: &str| policy["spec"][direction].as_array().cloned().unwrap_or_default();
         let ports: Vec<Value> =
-            rules("ingress").iter().flat_map(|rule| rule["ports"].as_array().cloned()).flatten().collect();
+            rules("ingress").iter().filter_map(|rule| rule["ports"].as_array().cloned()).flatten().collect();
         let lets_in = |wanted: &Value| ports.iter().any(|port| port["port"] == *wanted);
         ensure!(lets_in(option("ServerPort")?) && lets_in(option("HealthPort")?), "{policy:#}");
         for rule in rules("ingress").iter().chain(&rules("egress")) {
