@@ -1,5 +1,6 @@
 # syntax=docker/dockerfile:1
-# The image: one static binary, its configuration, certificates of public authorities, and nothing else (no shell).
+# The image: one static binary, its configuration, certificates of public authorities, and nothing else (no shell). The binary
+# is there under Calico's names too, so that a Deployment that names Typha's program starts it (the operator's does).
 #
 #   docker build -t bulrush:0.1.0 \
 #     --build-arg BULRUSH_BUILD_DATE="$(date -u +%Y-%m-%dT%H:%M:%SZ)" --build-arg BULRUSH_GIT_COMMIT="$(git rev-parse HEAD)" .
@@ -29,6 +30,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
     && export "CC_$(echo "$target" | tr - _)=musl-gcc" \
     && cargo build --release --locked --bin bulrush --target "$target" \
     && install -D --mode 0755 "target/$target/release/bulrush" /image/usr/bin/bulrush \
+    && ln -s bulrush /image/usr/bin/calico \
+    && ln -s bulrush /image/usr/bin/calico-typha \
     && install -D --mode 0644 deploy/image/typha.cfg /image/etc/calico/typha.cfg \
     && install -D --mode 0644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt \
     && echo 'bulrush:x:10001:10001:bulrush:/:/sbin/nologin' > /image/etc/passwd \

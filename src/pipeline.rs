@@ -55,7 +55,7 @@ impl SyncerPipeline {
     /// Builds the stages and subscribes to the kinds at `hub`, which must not have been started.
     #[must_use]
     pub fn new(spec: PipelineSpec, max_batch_size: usize, metrics: &SyncerMetrics, hub: &mut KindHub) -> Self {
-        let problems = ProblemBook::new(spec.syncer);
+        let problems = ProblemBook::new(spec.syncer).shown_by(metrics.problems.clone());
         let cache_of = |source: crate::syncer::pipelines::Source| {
             WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
         };

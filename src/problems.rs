@@ -2,7 +2,7 @@
 //!
 //! Fed by watcher caches (objects that cannot be converted) and the validation stage (values that are not valid), which log
 //! what the book calls new; read by the status endpoint, and by [`log_rest`], which logs how many were not logged one by one.
-//! One book per syncer.
+//! A gauge counts the entries by who found them and kind. One book per syncer.
 //!
 //! Invariants: an entry exists exactly as long as its problem does, so a problem is logged once while it lasts and again
 //! when it comes back; of one kind at most one problem per [`LOG_INTERVAL`] is logged, the others are counted into one line;
@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use prometheus::IntGaugeVec;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -65,10 +66,17 @@ pub enum Novelty {
 
 #[derive(Debug, Default)]
 struct Entries {
-    reasons: BTreeMap<Subject, String>,
+    noted: BTreeMap<Subject, Noted>,
     told_full: bool,
     /// By who found it and kind: as many as there are kinds.
     gates: BTreeMap<(&'static str, String), Gate>,
+}
+
+/// What the book says of a subject.
+#[derive(Debug)]
+struct Noted {
+    kind: String,
+    reason: String,
 }
 
 /// Keeps a kind from filling the log.
@@ -97,13 +105,21 @@ pub struct ProblemBook {
     entries: Arc<Mutex<Entries>>,
     /// Number of entries, so that the usual case (none) costs no lock and no text.
     len: Arc<AtomicUsize>,
+    /// Number of entries by who found them and kind.
+    gauge: Option<IntGaugeVec>,
 }
 
 impl ProblemBook {
     /// An empty book.
     #[must_use]
     pub fn new(syncer: SyncerType) -> Self {
-        Self { syncer, entries: Arc::default(), len: Arc::default() }
+        Self { syncer, entries: Arc::default(), len: Arc::default(), gauge: None }
+    }
+
+    /// The same, and `gauge` shows how many problems there are. Its labels are who found them and their kind.
+    #[must_use]
+    pub fn shown_by(self, gauge: IntGaugeVec) -> Self {
+        Self { gauge: Some(gauge), ..self }
     }
 
     /// Whose problems these are: objects that several syncers need are in several books.
@@ -134,15 +150,16 @@ impl ProblemBook {
         let entries = &mut *self.lock();
         let subject = Subject { found_by, name: bounded_name(name) };
         let reason = &*shortened(reason);
-        let has_room = entries.reasons.len() < MAX_PROBLEMS;
-        let novelty = match entries.reasons.get_mut(&subject) {
-            Some(known) if known == reason => Novelty::Known,
+        let has_room = entries.noted.len() < MAX_PROBLEMS;
+        let novelty = match entries.noted.get_mut(&subject) {
+            Some(known) if known.reason == reason => Novelty::Known,
             Some(known) => {
-                reason.clone_into(known);
+                reason.clone_into(&mut known.reason);
                 Novelty::New
             }
             None if has_room => {
-                entries.reasons.insert(subject, reason.to_owned());
+                entries.noted.insert(subject, Noted { kind: kind.to_owned(), reason: reason.to_owned() });
+                self.show(found_by, kind, 1);
                 Novelty::New
             }
             None if entries.told_full => Novelty::Full,
@@ -151,7 +168,7 @@ impl ProblemBook {
                 Novelty::FullNow
             }
         };
-        self.len.store(entries.reasons.len(), Ordering::Relaxed);
+        self.len.store(entries.noted.len(), Ordering::Relaxed);
         if novelty == Novelty::New && !entries.may_log(now, found_by, kind) { Novelty::Quiet } else { novelty }
     }
 
@@ -176,19 +193,28 @@ impl ProblemBook {
     /// A problem is over, if there was one.
     pub fn clear(&self, found_by: &'static str, name: String) {
         let mut entries = self.lock();
-        entries.reasons.remove(&Subject { found_by, name: bounded_name(name) });
-        if entries.reasons.len() < MAX_PROBLEMS / 2 {
+        if let Some(over) = entries.noted.remove(&Subject { found_by, name: bounded_name(name) }) {
+            self.show(found_by, &over.kind, -1);
+        }
+        if entries.noted.len() < MAX_PROBLEMS / 2 {
             entries.told_full = false;
         }
-        self.len.store(entries.reasons.len(), Ordering::Relaxed);
+        self.len.store(entries.noted.len(), Ordering::Relaxed);
     }
 
     /// The first `limit` problems, in order of who found them and what they concern.
     #[must_use]
     pub fn snapshot(&self, limit: usize) -> Vec<Problem> {
         let entries = self.lock();
-        let problems = entries.reasons.iter().take(limit);
-        problems.map(|(subject, reason)| Problem { subject: subject.clone(), reason: reason.clone() }).collect()
+        let problems = entries.noted.iter().take(limit);
+        problems.map(|(subject, noted)| Problem { subject: subject.clone(), reason: noted.reason.clone() }).collect()
+    }
+
+    /// Entries came or went. A series stays when it falls to 0: there are as many as there are kinds.
+    fn show(&self, found_by: &str, kind: &str, change: i64) {
+        if let Some(gauge) = &self.gauge {
+            gauge.with_label_values(&[found_by, kind]).add(change);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Entries> {
@@ -255,6 +281,7 @@ pub async fn log_rest(book: ProblemBook, cancel: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::SyncerMetrics;
 
     /// Every problem a kind of its own, so that nothing is quiet.
     fn report(book: &ProblemBook, name: &str, reason: &str) -> Novelty {
@@ -315,6 +342,28 @@ mod tests {
         book.clear("Pod", "a/b".to_owned());
         assert!(book.is_empty());
         assert_eq!(report(&book, "a/b", "bad mac"), Novelty::Quiet);
+    }
+
+    #[test]
+    fn the_gauge_shows_what_is_wrong_now() {
+        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+        let book = ProblemBook::new(SyncerType::Felix).shown_by(metrics.problems.clone());
+        let shown = |found_by: &str, kind: &str| metrics.problems.with_label_values(&[found_by, kind]).get();
+        for name in ["a", "b", "a"] {
+            let _ = book.report("Pod", "v1/Pod", name.to_owned(), "bad");
+        }
+        let _ = book.report("Pod", "v1/Pod", "a".to_owned(), "bad in another way");
+        let _ = book.report("validation", "workload", "a".to_owned(), "bad");
+        assert_eq!((shown("Pod", "v1/Pod"), shown("validation", "workload")), (2, 1));
+        book.clear("Pod", "a".to_owned());
+        book.clear("Pod", "a".to_owned());
+        book.clear("Pod", "never".to_owned());
+        assert_eq!((shown("Pod", "v1/Pod"), shown("validation", "workload")), (1, 1));
+        for n in 0..2 * MAX_PROBLEMS {
+            let _ = book.report("Pod", "v1/Pod", n.to_string(), "bad");
+        }
+        let all = shown("Pod", "v1/Pod") + shown("validation", "workload");
+        assert_eq!(usize::try_from(all), Ok(MAX_PROBLEMS));
     }
 
     #[test]

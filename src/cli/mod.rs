@@ -52,8 +52,8 @@ pub enum Command {
     Status(status::StatusArgs),
 }
 
-/// The arguments without Calico's way to choose the program within its image (`component typha`): a manifest whose image alone
-/// was replaced still says it.
+/// The arguments without Calico's way to choose the program within its image (`component typha`): a Deployment whose image alone
+/// was replaced still says it, as arguments or after `/usr/bin/calico`, which our image has as well.
 pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = given.into_iter().collect();
     if arguments.get(1..3).is_some_and(|words| words[0] == "component" && words[1] == "typha") {

@@ -10,12 +10,13 @@ mod tests;
 use std::time::Duration;
 
 use prometheus::core::Collector;
-use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 pub use process::register_process_metrics;
 pub use summary::Summary;
 
 use crate::syncer::SyncerType;
+use crate::syncserver::CloseReason;
 
 /// Window of most of Typha's summaries: values older than this no longer count.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -108,8 +109,12 @@ pub struct SyncerMetrics {
     pub oldest_client_updates: IntGauge,
     /// Ours: bytes written to clients.
     pub bytes_sent: IntCounter,
-    /// Ours: seconds since the datastore last vouched that nothing is missing.
+    /// Ours: seconds since the datastore last vouched that nothing is missing, or, before it has, since the start.
     pub datastore_age_secs: IntGauge,
+    /// Ours: 1 while the cache is in sync, else 0.
+    pub in_sync: IntGauge,
+    /// Ours: what is wrong now, by who found it and kind.
+    pub problems: IntGaugeVec,
 }
 
 impl SyncerMetrics {
@@ -202,7 +207,16 @@ impl SyncerMetrics {
             bytes_sent: counter("bulrush_bytes_sent_total", "Bytes written to clients."),
             datastore_age_secs: gauge(
                 "bulrush_datastore_age_seconds",
-                "Seconds since the datastore last vouched that nothing is missing.",
+                "Seconds since the datastore last vouched that nothing is missing, or since the start if it never has.",
+            ),
+            in_sync: gauge("bulrush_in_sync", "1 while the syncer is in sync, else 0."),
+            problems: register(
+                registry,
+                IntGaugeVec::new(
+                    opts("bulrush_problems", "Objects and values that are wrong now, so that clients do not get them."),
+                    &["found_by", "kind"],
+                )
+                .expect("metric options in this table are valid"),
             ),
         }
     }
@@ -236,6 +250,11 @@ impl ServerMetrics {
     #[must_use]
     pub fn new(registry: &Registry) -> Self {
         let closed = Opts::new("bulrush_connections_closed_total", "Number of client connections closed, by reason.");
+        let closed = IntCounterVec::new(closed, &["reason"]).expect("metric options in this table are valid");
+        // All series from the start: a series that begins with the first burst has no increase to alert on.
+        for reason in CloseReason::LABELS {
+            closed.with_label_values(&[reason]);
+        }
         Self {
             connections_accepted: counter(
                 registry,
@@ -253,10 +272,7 @@ impl ServerMetrics {
                 registry,
                 Opts::new("bulrush_connections_limit", "Number of client connections above which they are rebalanced."),
             ),
-            connections_closed: register(
-                registry,
-                IntCounterVec::new(closed, &["reason"]).expect("metric options in this table are valid"),
-            ),
+            connections_closed: register(registry, closed),
             accept_errors: counter(
                 registry,
                 Opts::new("bulrush_accept_errors_total", "Number of times accepting a connection failed."),

@@ -1,9 +1,10 @@
 //! The single writer of a cache.
 
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::breadcrumb::{Breadcrumb, Map, Trail};
 use crate::demand::Demand;
@@ -50,6 +51,7 @@ pub struct SnapCache {
     max_batch_size: usize,
     newest: watch::Sender<Arc<Breadcrumb>>,
     as_of: watch::Sender<Option<AsOf>>,
+    created: Instant,
     metrics: SyncerMetrics,
 }
 
@@ -61,7 +63,7 @@ impl SnapCache {
         let (newest, newest_reader) = watch::channel(first);
         let (as_of, as_of_reader) = watch::channel(None);
         let reader = Reader { newest: newest_reader, as_of: as_of_reader, demand: Demand::default() };
-        (Self { max_batch_size: max_batch_size.max(1), newest, as_of, metrics }, reader)
+        (Self { max_batch_size: max_batch_size.max(1), newest, as_of, created: Instant::now(), metrics }, reader)
     }
 
     /// The status of the newest crumb.
@@ -76,12 +78,16 @@ impl SnapCache {
         self.max_batch_size
     }
 
-    /// Shows in the metrics how long ago the datastore last vouched that nothing is missing.
+    /// Shows in the metrics how long ago the datastore last vouched that nothing is missing. Before it has, what is missing has
+    /// been missing since the cache was made; a cache that is in sync without ever having been vouched for lacks nothing, for
+    /// the datastore knows none of its kinds.
     pub fn observe_age(&self, now: SystemTime) {
-        if let Some(as_of) = &*self.as_of.borrow() {
-            let age = now.duration_since(as_of.at).unwrap_or_default();
-            self.metrics.datastore_age_secs.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
-        }
+        let age = match &*self.as_of.borrow() {
+            Some(as_of) => now.duration_since(as_of.at).unwrap_or_default(),
+            None if self.status() == SyncStatus::InSync => Duration::ZERO,
+            None => self.created.elapsed(),
+        };
+        self.metrics.datastore_age_secs.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// Applies what came from upstream together, in order, and publishes as many crumbs as it takes.
@@ -141,6 +147,7 @@ impl SnapCache {
         if deltas.is_empty() && status == current.status {
             return;
         }
+        self.metrics.in_sync.set(i64::from(status == SyncStatus::InSync));
         self.metrics.cache_size.set(i64::try_from(map.len()).unwrap_or(i64::MAX));
         let sequence = current.sequence + 1;
         let as_of = as_of.cloned().or_else(|| self.as_of.borrow().clone());

@@ -317,6 +317,28 @@ async fn the_task_reports_at_the_start_on_every_status_and_while_idle() {
     task.await.expect("the task does not panic");
 }
 
+/// A cache that the datastore never vouched for is as old as itself, so that somebody notices; one whose kinds the datastore
+/// does not know lacks nothing.
+#[tokio::test(start_paused = true)]
+async fn what_was_never_in_sync_ages_from_the_start() {
+    let (mut cache, _reader, metrics) = cache(100);
+    let shown = |cache: &SnapCache| {
+        cache.observe_age(SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
+        (metrics.datastore_age_secs.get(), metrics.in_sync.get())
+    };
+    tokio::time::advance(Duration::from_secs(77)).await;
+    assert_eq!(shown(&cache), (77, 0));
+    cache.apply(vec![SyncerEvent::Updates(vec![put("/a", "1")]), SyncerEvent::Status(SyncStatus::ResyncInProgress)]);
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert_eq!(shown(&cache), (80, 0));
+    cache.apply(vec![SyncerEvent::Status(SyncStatus::InSync)]);
+    assert_eq!(shown(&cache), (0, 1));
+    cache.apply(vec![SyncerEvent::Progress(as_of(990))]);
+    assert_eq!(shown(&cache), (10, 1));
+    cache.apply(vec![SyncerEvent::Status(SyncStatus::WaitForDatastore)]);
+    assert_eq!(shown(&cache), (10, 0));
+}
+
 #[tokio::test]
 async fn the_task_publishes_what_was_sent_before_its_source_ended() {
     let (cache, reader, _) = cache(100);

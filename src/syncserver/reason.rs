@@ -48,10 +48,33 @@ pub enum CloseReason {
 }
 
 impl CloseReason {
-    /// The value of the `reason` label.
+    /// Every value of the `reason` label.
+    pub const LABELS: [&'static str; 19] = [
+        "client-closed",
+        "connection-lost",
+        "tls-failed",
+        "handshake-timeout",
+        "handshake-evicted",
+        "not-a-hello",
+        "unknown-syncer",
+        "no-modern-policy-keys",
+        "unsupported",
+        "bad-message",
+        "unexpected-message",
+        "ack-timeout",
+        "pong-timeout",
+        "write-timeout",
+        "fell-behind",
+        "rebalanced",
+        "draining",
+        "stopped",
+        "syncer-ended",
+    ];
+
+    /// The value of the `reason` label, one of [`Self::LABELS`].
     #[must_use]
     pub fn label(&self) -> &'static str {
-        match self {
+        let label = match self {
             Self::ClientClosed => "client-closed",
             Self::ConnectionLost(_) => "connection-lost",
             Self::TlsFailed(_) => "tls-failed",
@@ -71,7 +94,9 @@ impl CloseReason {
             Self::Draining => "draining",
             Self::Stopped => "stopped",
             Self::SyncerEnded(_) => "syncer-ended",
-        }
+        };
+        debug_assert!(Self::LABELS.contains(&label), "{label} is not listed");
+        label
     }
 
     /// Whether this is how connections end in everyday life: logged as information, not as a warning.

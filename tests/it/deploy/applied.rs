@@ -90,9 +90,38 @@ fn monitoring_definition(kind: &str) -> Value {
     })
 }
 
+/// Variables of Typha in Calico's published manifests; calico-policy-only.yaml has `USE_POD_CIDR` besides.
+const PUBLISHED: [(&str, &str); 7] = [
+    ("TYPHA_LOGSEVERITYSCREEN", "info"),
+    ("TYPHA_LOGFILEPATH", "none"),
+    ("TYPHA_LOGSEVERITYSYS", "none"),
+    ("TYPHA_CONNECTIONREBALANCINGMODE", "kubernetes"),
+    ("TYPHA_DATASTORETYPE", "kubernetes"),
+    ("TYPHA_HEALTHENABLED", "true"),
+    ("TYPHA_SHUTDOWNTIMEOUTSECS", "300"),
+];
+
+/// The overlay says that it has the published variables; what applying takes away otherwise, agents would miss.
+#[test]
+fn the_overlay_has_every_variable_of_the_published_manifests() -> anyhow::Result<()> {
+    let overlay = "deploy/overlays/calico-manifest";
+    let mut expected = PUBLISHED.to_vec();
+    for components in [&[][..], &["deploy/components/pod-cidr"]] {
+        let Some(rendered) = kustomization(overlay, components)? else { return Ok(()) };
+        let env = rendered.deployment()?["spec"]["template"]["spec"]["containers"][0]["env"].clone();
+        let published: Vec<Value> =
+            expected.iter().map(|(name, value)| json!({"name": name, "value": value})).collect();
+        ensure!(env == json!(published), "{env:#}");
+        expected.push(("USE_POD_CIDR", "true"));
+    }
+    Ok(())
+}
+
 /// Typha as others install it, in what matters for taking its place: by the manifest in kube-system, by the operator with its
 /// mounts in calico-system.
 fn typha(namespace: &str) -> [Value; 3] {
+    let probe =
+        |path: &str| json!({"httpGet": {"host": "localhost", "path": path, "port": 9098}, "timeoutSeconds": 10});
     let labels = json!({"k8s-app": "calico-typha"});
     let metadata = json!({"name": "calico-typha", "namespace": namespace, "labels": labels});
     let mut spec = json!({
@@ -100,16 +129,19 @@ fn typha(namespace: &str) -> [Value; 3] {
         "serviceAccountName": "calico-node",
         "containers": [{
             "name": "calico-typha",
-            "image": "calico/calico:v3.32.0",
+            "image": "calico/calico:v3.33.0",
             "args": ["component", "typha"],
             "ports": [{"name": "calico-typha", "containerPort": 5473, "protocol": "TCP"}],
-            "env": [{"name": "TYPHA_DATASTORETYPE", "value": "kubernetes"}, {"name": "TYPHA_PODNAME", "value": "x"}],
+            "env": PUBLISHED.map(|(name, value)| json!({"name": name, "value": value})),
+            "livenessProbe": probe("/liveness"),
+            "readinessProbe": probe("/readiness"),
         }],
     });
     if namespace == "calico-system" {
         spec["serviceAccountName"] = "calico-typha".into();
         let container = &mut spec["containers"][0];
-        container["command"] = json!(["calico", "component", "typha"]);
+        container.as_object_mut().map(|container| container.remove("args"));
+        container["command"] = json!(["/usr/bin/calico", "component", "typha"]);
         container["volumeMounts"] = json!([
             {"name": "tigera-ca-bundle", "mountPath": "/etc/pki/tls/certs", "readOnly": true},
             {"name": "typha-certs", "mountPath": "/typha-certs", "readOnly": true},
@@ -138,33 +170,90 @@ fn typha(namespace: &str) -> [Value; 3] {
     [deployment, service, budget]
 }
 
-/// The smallest change that the manual gives: another image. The binary understands the arguments that stay.
-async fn swap_image(server: &ApiServer) -> anyhow::Result<()> {
-    let command = "set image deployment/calico-typha calico-typha=";
-    ensure!(super::read("docs/operations.md")?.contains(command), "the manual has the command of this test");
+/// The smallest change that the manual gives: another image, and nothing else. The image has the path that the Deployment
+/// starts, if it names one, and the binary understands the words that follow.
+async fn swap_image(server: &ApiServer, namespace: &str) -> anyhow::Result<()> {
+    let command = format!("kubectl -n {namespace} set image deployment/calico-typha calico-typha=");
+    ensure!(super::read("docs/operations.md")?.contains(&command), "the manual has the command of this test");
     let patch =
         json!({"spec": {"template": {"spec": {"containers": [{"name": "calico-typha", "image": "bulrush:1"}]}}}});
-    let deployments: kube::Api<Deployment> = kube::Api::namespaced(server.client("admin"), "kube-system");
+    let deployments: kube::Api<Deployment> = kube::Api::namespaced(server.client("admin"), namespace);
+    let mut before = serde_json::to_value(deployments.get("calico-typha").await?)?["spec"].take();
     let after = deployments.patch("calico-typha", &PatchParams::default(), &Patch::Strategic(&patch)).await?;
-    let container = serde_json::to_value(after)?["spec"]["template"]["spec"]["containers"][0].clone();
-    ensure!(container["image"] == "bulrush:1" && container["command"].is_null(), "{container:#}");
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let output = Command::new(env!("CARGO_BIN_EXE_bulrush"))
-        .args(container["args"].as_array().into_iter().flatten().map(text))
+    let after = serde_json::to_value(after)?["spec"].take();
+    before["template"]["spec"]["containers"][0]["image"] = "bulrush:1".into();
+    ensure!(after == before, "more than the image has changed: {after:#}");
+
+    let mut container = after["template"]["spec"]["containers"][0].clone();
+    understands(&container)?;
+    // Calico 3.32's manifest and operator say nothing and leave it to the image.
+    container.as_object_mut().map(|container| (container.remove("command"), container.remove("args")));
+    understands(&container)
+}
+
+/// Whether Bulrush's image would start with a container's command, arguments and variables.
+fn understands(container: &Value) -> anyhow::Result<()> {
+    let words = |field: &str| -> Vec<String> {
+        container[field].as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let mut started = words("command");
+    if started.is_empty() {
+        started.push("/usr/bin/bulrush".to_owned());
+    }
+    started.extend(words("args"));
+    let path = started.remove(0);
+    let linked = super::read("Dockerfile")?.contains(&format!("ln -s bulrush /image{path} "));
+    ensure!(path == "/usr/bin/bulrush" || linked, "the image has no {path}");
+
+    // Options only: files of mounts are not here.
+    let variables = container["env"].as_array().into_iter().flatten();
+    let variables =
+        variables.map(|entry| [&entry["name"], &entry["value"]].map(|text| text.as_str().unwrap_or_default()));
+    let folder = tempfile::tempdir()?;
+    let program = folder.path().join(Path::new(&path).file_name().context("a name")?);
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_bulrush"), &program)?;
+    let output = Command::new(program)
+        .args(started)
         .args(["config", "--check", "-c"])
         .arg(super::project("deploy/image/typha.cfg"))
         .env_clear()
-        .envs(
-            container["env"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|entry| (text(&entry["name"]), text(&entry["value"]))),
-        )
+        .env("TYPHA_PODNAME", "x")
+        .envs(variables.map(|[name, value]| (name, value)))
         .output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success() && said.contains("the configuration is good"), "{said}");
     ensure!(said.contains("PODNAME"), "what is of no use is named: {said}");
+    Ok(())
+}
+
+/// Leaving a field out of what is applied takes nothing from the operator, which owns it too: what leaves the node's network says so.
+async fn leaves_the_nodes_network(rest: &Rest, rendered: &Rendered) -> anyhow::Result<()> {
+    apply(rest, rendered).await?;
+    let spec = &rest.get(&path(rendered.deployment()?)?.1).await?["spec"]["template"]["spec"];
+    ensure!(spec["hostNetwork"] != true, "it is on the node's network: {spec:#}");
+    ensure!(spec["dnsPolicy"] == "ClusterFirst", "{spec:#}");
+    for probe in ["livenessProbe", "readinessProbe"] {
+        let host = &spec["containers"][0][probe]["httpGet"]["host"];
+        ensure!(host.as_str().unwrap_or_default().is_empty(), "{probe} asks {host}");
+    }
+    Ok(())
+}
+
+/// With certificateManagement the operator's certificates are in a folder that an init container fills: the manual says that the
+/// overlay is refused there and in which words, and has another way.
+async fn is_refused_beside_certificate_management(rest: &Rest, overlay: &Rendered) -> anyhow::Result<()> {
+    let name = "with-certificate-management";
+    let [mut typha, ..] = typha("calico-system");
+    typha["metadata"]["name"] = name.into();
+    typha["spec"]["template"]["spec"]["volumes"][1] = json!({"name": "typha-certs", "emptyDir": {"medium": "Memory"}});
+    rest.create(&path(&typha)?.0, &typha).await?;
+    let mut ours = overlay.deployment()?.clone();
+    ours["metadata"]["name"] = name.into();
+    let refused = rest.apply_strictly(&path(&ours)?.1, &ours).await.err().context("it was applied")?;
+    let words = "may not specify more than 1 volume type";
+    ensure!(format!("{refused:#}").contains(words), "{refused:#}");
+    let manual = super::read("docs/operations.md")?;
+    ensure!(manual.contains(words) && manual.contains("has `certificateManagement`, change only the image"));
     Ok(())
 }
 
@@ -177,9 +266,7 @@ async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::R
         let (collection, path) = path(&object)?;
         before.insert(path, rest.create(&collection, &object).await?);
     }
-    if namespace == "kube-system" {
-        swap_image(server).await?;
-    }
+    swap_image(server, namespace).await?;
 
     apply(&rest, overlay).await?;
     for (path, before) in before {
@@ -212,11 +299,15 @@ async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result
     let all = variants()?;
     let Some(manifest) = kustomization("deploy/overlays/calico-manifest", &[])? else { return Ok(()) };
     let Some(operator) = kustomization("deploy/overlays/operator-tls", &[])? else { return Ok(()) };
+    let pod_network = ["deploy/components/pod-network"];
+    let Some(off_node) = kustomization("deploy/overlays/operator-tls", &pod_network)? else { return Ok(()) };
     let Some(server) = ApiServer::start().await else { return Ok(()) };
     let rest = server.rest();
     prepare(&rest).await?;
     takes_typhas_place(&server, &manifest).await?;
     takes_typhas_place(&server, &operator).await?;
+    leaves_the_nodes_network(&rest, &off_node).await?;
+    is_refused_beside_certificate_management(&rest, &operator).await?;
     for kind in ["PodMonitor", "ServiceMonitor", "PrometheusRule"] {
         rest.create(DEFINITIONS, &monitoring_definition(kind)).await?;
         let collection = format!("/apis/monitoring.coreos.com/v1/{}s", kind.to_lowercase());

@@ -110,6 +110,21 @@ fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
         (&["metrics.port=70000"], "port"),
         (&["terminationGracePeriodSeconds=10"], "terminationGracePeriodSeconds"),
         (&["config.Log File=x"], "config"),
+        (&["networkPolicy.enabled=true", "networkPolicy.apiServerPorts=null"], "apiServerPorts"),
+        (&["networkPolicy.apiServerPorts=[]"], "apiServerPorts"),
+        // What ports, probes and mounts follow from is a value of the chart, and the message says which.
+        (&["config.ServerPort=6000"], "service.targetPort"),
+        (&["config.serverport=6000"], "service.targetPort"),
+        (&["config.HealthPort=9100"], "health.port"),
+        (&["config.HealthEnabled=false"], "HealthEnabled"),
+        (&["config.HealthHost=10.0.0.1"], "hostNetwork"),
+        (&["config.PrometheusMetricsPort=9100"], "metrics.port"),
+        (&["config.PrometheusMetricsEnabled=false"], "metrics.enabled"),
+        (&["config.LogFilePath=/var/log/typha.log"], "LogFilePath"),
+        (&["config.ServerCertFile=/x"], "tls.secretName"),
+        (&["config.CAFile=/x"], "tls.caConfigMap"),
+        (&["env[0].name=TYPHA_HEALTHPORT", "env[0].value=9100"], "health.port"),
+        (&["env[0].name=typha_ServerPort", "env[0].value=9100"], "service.targetPort"),
     ] {
         match chart("bulrush", "kube-system", values) {
             Ok(None) => return Ok(()),
@@ -149,6 +164,10 @@ fn the_dockerfile_names_files_that_exist() -> anyhow::Result<()> {
     let toolchain = read("rust-toolchain.toml")?;
     let version = docker.lines().find_map(|line| line.strip_prefix("ARG RUST_VERSION=")).context("ARG RUST_VERSION")?;
     ensure!(toolchain.contains(&format!("\"{version}\"")), "the image is built with the project's toolchain");
+    // Under the names that Calico's images have for Typha, for Deployments whose image alone was replaced.
+    for name in ["calico", "calico-typha"] {
+        ensure!(docker.contains(&format!("ln -s bulrush /image/usr/bin/{name} ")), "no {name} in the image");
+    }
     // Static, not root, nothing but the binary.
     ensure!(docker.contains("FROM scratch") && docker.contains("USER 10001:10001"));
     ensure!(docker.contains("-unknown-linux-musl"));

@@ -1,8 +1,10 @@
 //! Whether alerts and dashboard are about metrics that exist, and all copies of them are the same.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use anyhow::{Context as _, ensure};
+use bulrush::syncserver::CloseReason;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -11,6 +13,18 @@ use crate::daemon::{Daemon, http_get};
 
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const DASHBOARD: &str = "deploy/grafana/bulrush.json";
+/// An object that cannot be converted, and a value that is not valid.
+const BAD: &str = "
+apiVersion: projectcalico.org/v3
+kind: IPPool
+metadata: {name: bad}
+spec: {cidr: nonsense}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: bad}
+spec: {selector: 'nonsense('}
+";
 
 fn alerts() -> anyhow::Result<Value> {
     Ok(serde_saphyr::from_str(&read(ALERTS)?)?)
@@ -48,14 +62,20 @@ fn expressions<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
 fn served() -> anyhow::Result<BTreeSet<String>> {
     let folder = TempDir::new()?;
     let path = folder.path().display().to_string();
+    fs::write(folder.path().join("bad.yaml"), BAD)?;
     let daemon = Daemon::start(folder.path(), &[("DatastoreType", "file"), ("DatastorePath", &path)])?;
     daemon.wait_ready()?;
-    // Somebody who leaves at once, so that there is a reason for which a connection was closed.
-    drop(std::net::TcpStream::connect(daemon.sync)?);
-    let page = crate::daemon::eventually("the connection is counted", || {
-        let (_, page) = http_get(daemon.metrics, "/metrics").ok()?;
-        page.contains("bulrush_connections_closed_total{").then_some(page)
-    })?;
+    // Nobody has connected, and what is bad was so from the start: alerts see both.
+    for (series, expected) in [
+        ("bulrush_connections_closed_total{reason=\"fell-behind\"}", 0.0),
+        ("bulrush_in_sync{syncer=\"felix\"}", 1.0),
+        ("bulrush_problems{found_by=\"IPPool\",kind=\"projectcalico.org/v3/IPPool\",syncer=\"felix\"}", 1.0),
+        ("bulrush_problems{found_by=\"validation\",kind=\"GlobalNetworkPolicy\",syncer=\"felix\"}", 1.0),
+    ] {
+        let value = daemon.metric(series)?;
+        ensure!((value - expected).abs() < f64::EPSILON, "{series} is {value}");
+    }
+    let (_, page) = http_get(daemon.metrics, "/metrics")?;
     let names = page.lines().filter_map(|line| line.strip_prefix("# TYPE ")).filter_map(|line| line.split(' ').next());
     Ok(names.map(str::to_owned).collect())
 }
@@ -106,8 +126,16 @@ fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
             .and_then(|expr| expr.split("reason=~\"").nth(1))
             .map(|rest| rest.split('"').next().unwrap_or_default().split('|').collect::<Vec<_>>());
         for reason in reasons.into_iter().flatten() {
-            ensure!(manual.contains(&format!("`{reason}`")), "{name}: the manual does not know the reason {reason}");
+            ensure!(CloseReason::LABELS.contains(&reason), "{name}: there is no reason {reason}");
         }
+    }
+    for reason in CloseReason::LABELS {
+        ensure!(manual.contains(&format!("`{reason}`")), "the manual does not know the reason {reason}");
+    }
+    // What stands at the moment is seen whenever it began, and not only for the hour after.
+    let seen = |name: &str| rules(&alerts).any(|rule| rule["expr"].as_str().is_some_and(|expr| expr.contains(name)));
+    for gauge in ["bulrush_in_sync", "bulrush_problems", "bulrush_datastore_age_seconds"] {
+        ensure!(seen(gauge), "no alert looks at {gauge}");
     }
     Ok(())
 }

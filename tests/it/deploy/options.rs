@@ -47,9 +47,9 @@ pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
         let get = &container[probe]["httpGet"];
         ensure!(get["path"] == path && get["port"] == *option("HealthPort")?, "{probe} asks {get}");
         let host_network = spec["hostNetwork"] == true;
-        // On the pod network the kubelet asks from outside.
-        let (host, listens) = if host_network { (json!("localhost"), "localhost") } else { (Value::Null, "") };
-        ensure!(get["host"] == host && option("HealthHost")? == listens, "{probe} asks {get}");
+        // On the pod network the kubelet asks from outside, at the pod's address.
+        let (host, listens) = if host_network { ("localhost", "localhost") } else { ("", "") };
+        ensure!(get["host"].as_str().unwrap_or("") == host && option("HealthHost")? == listens, "{probe} asks {get}");
     }
 
     // Rebalancing counts the endpoints of the Service that agents use.
@@ -63,6 +63,17 @@ pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
     ensure!(served["name"] == *option("K8sPortName")?);
     let target = served["targetPort"].as_str().context("targetPort")?;
     ensure!(port(target).as_ref() == Some(option("ServerPort")?), "the Service leads to the port that is listened on");
+
+    for policy in rendered.of_kind("NetworkPolicy") {
+        let rules = |direction: &str| policy["spec"][direction].as_array().cloned().unwrap_or_default();
+        let ports: Vec<Value> =
+            rules("ingress").iter().filter_map(|rule| rule["ports"].as_array().cloned()).flatten().collect();
+        let lets_in = |wanted: &Value| ports.iter().any(|port| port["port"] == *wanted);
+        ensure!(lets_in(option("ServerPort")?) && lets_in(option("HealthPort")?), "{policy:#}");
+        for rule in rules("ingress").iter().chain(&rules("egress")) {
+            ensure!(rule["ports"].as_array().is_some_and(|ports| !ports.is_empty()), "everything is permitted: {rule}");
+        }
+    }
 
     let grace = spec["terminationGracePeriodSeconds"].as_f64().context("terminationGracePeriodSeconds")?;
     ensure!(option("ShutdownTimeoutSecs")?.as_f64().is_some_and(|shutdown| shutdown <= grace));

@@ -30,10 +30,11 @@ const ALL_ON: [&str; 5] = [
 /// Values for mutual TLS.
 const TLS: [&str; 2] = ["tls.enabled=true", "tls.clientURISAN=spiffe://cluster/agents"];
 /// Values that change ports, network and options.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 9] = [
     "hostNetwork=false",
     "health.port=9198",
     "metrics.port=9193",
+    "service.targetPort=6473",
     "usePodCIDR=true",
     "interfacePrefix=eni",
     "calicoAPIGroup=projectcalico.org/v3",
@@ -121,7 +122,8 @@ pub(super) fn chart(release: &str, namespace: &str, values: &[&str]) -> anyhow::
     command.args(["template", release]).arg(project("deploy/helm/bulrush"));
     command.args(["--namespace", namespace, "--kube-version", KUBE_VERSION]);
     for value in values {
-        command.args(["--set", value]);
+        // A list may be empty only as JSON.
+        command.args([if value.contains("=[") { "--set-json" } else { "--set" }, value]);
     }
     render(format!("the chart with {values:?}"), &mut command).map(Some)
 }

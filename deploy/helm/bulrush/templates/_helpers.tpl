@@ -55,8 +55,41 @@ k8s-app: {{ include "bulrush.app" . }}
 {{- end -}}
 {{- end -}}
 
+{{/* Options that ports, probes and mounts follow from, in small letters, and the value to set instead. */}}
+{{- define "bulrush.ownOptions" -}}
+serverport: set service.targetPort
+healthenabled: the probes need it
+healthhost: it follows from hostNetwork
+healthport: set health.port
+prometheusmetricsenabled: set metrics.enabled
+prometheusmetricsport: set metrics.port
+logfilepath: the root file system cannot be written to
+servercertfile: set tls.secretName and tls.certKey
+serverkeyfile: set tls.secretName and tls.keyKey
+cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
+{{- end -}}
+
+{{/* Ends with a message if `config` or `env` sets one of them: pods would be asked at one port and listen at another. */}}
+{{- define "bulrush.refuse" -}}
+{{- $own := include "bulrush.ownOptions" . | fromYaml -}}
+{{- range $name, $_ := .Values.config -}}
+{{- with get $own (lower $name) -}}
+{{- fail (printf "config.%s: %s" $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- range .Values.env -}}
+{{- $name := .name -}}
+{{- if hasPrefix "typha_" (lower $name) -}}
+{{- with get $own (lower $name | trimPrefix "typha_") -}}
+{{- fail (printf "env %s: %s" $name .) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The options that follow from values; what `config` says counts more. */}}
 {{- define "bulrush.options" -}}
+{{- include "bulrush.refuse" . -}}
 {{- $options := dict
   "DatastoreType" "kubernetes"
   "LogSeverityScreen" .Values.logSeverity
@@ -70,6 +103,9 @@ k8s-app: {{ include "bulrush.app" . }}
   "K8sPortName" .Values.service.portName
   "ShutdownTimeoutSecs" (max 1 (sub (int .Values.terminationGracePeriodSeconds) 20))
 -}}
+{{- if ne (int .Values.service.targetPort) 5473 -}}
+{{- $_ := set $options "ServerPort" (int .Values.service.targetPort) -}}
+{{- end -}}
 {{- if .Values.metrics.enabled -}}
 {{- $_ := set $options "PrometheusMetricsPort" (int .Values.metrics.port) -}}
 {{- end -}}
