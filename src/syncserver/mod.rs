@@ -8,15 +8,16 @@
 //!
 //! [`server`] accepts and ends connections. A [`connection`] drives the state machines of one client: [`handshake`],
 //! [`inbound`], [`liveness`], [`sender`]. A [`feed`] follows a cache once for all clients of one wire format, keeps the
-//! recent history in a [`ring`] and shares a [`snapshot`], which is cut into [`pieces`]. [`governor`] says when healthy connections have to go.
+//! recent history in a [`ring`] and shares a [`snapshot`], which is cut into [`pieces`]; whoever the ring has left behind gets a
+//! [`catch_up`]. [`governor`] says when healthy connections have to go.
 //!
 //! Invariants, whatever clients do:
 //! - what a client ends with equals the cache's map, or it is disconnected with a reason;
 //! - no status is told before the data that it belongs to;
 //! - per key, changes come in order; a client that lags may miss intermediate values, never the last one or a deletion;
 //! - the same change is encoded once per wire format, and the same bytes go to everybody;
-//! - nobody waits for a slow client, and what is held for it is bounded: ring and snapshots per feed, and per client one
-//!   filled output queue and one version of the map.
+//! - nobody waits for a slow client, and what is held for it is bounded: ring, snapshots and one encoded catch-up per feed, and per
+//!   client one filled output queue, one version of the map, and while it catches up a list of what it lacks.
 
 #[doc(hidden)]
 pub mod benching;
