@@ -12,7 +12,7 @@ use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::files::{Reload, Reloading, Source};
-use super::leaf::{self, Authorities, Leaf, Purpose};
+use super::leaf::{self, Authorities, Purpose};
 use super::{Error, PeerIdentity, Policy};
 
 /// Where a client's TLS comes from. Servers of this protocol always ask for a certificate.
@@ -116,8 +116,8 @@ impl ServerCertVerifier for NamedServer {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if let Some(leaf) = Leaf::of(end_entity) {
-            leaf.verify(&self.authorities, Purpose::Server, now)?;
+        if let Some(verdict) = self.authorities.verdict(end_entity, Purpose::Server, now) {
+            verdict?;
         } else {
             let parsed = ParsedCertificate::try_from(end_entity)?;
             let algorithms = self.provider.signature_verification_algorithms.all;

@@ -43,7 +43,7 @@ const UNDERSTOOD: &[Oid<'static>] = &[
     oid::OID_X509_EXT_SUBJECT_ALT_NAME,
 ];
 
-/// What a CA file holds.
+/// What a CA file holds: authorities, and certificates that are trusted as they are.
 #[derive(Clone, Debug)]
 pub(super) struct Authorities {
     /// All of them, as rustls' verifier wants them.
@@ -56,23 +56,39 @@ impl Authorities {
         Self { roots: Arc::new(roots), certificates: certificates.into() }
     }
 
-    /// Those whose time has come and is not over: rustls does not ask that of authorities, Go does. `None`: all.
+    /// Those that may sign and whose time has come and is not over: rustls does not ask that of what it trusts, Go does.
+    /// `None`: all.
     pub(super) fn in_force(&self, now: UnixTime) -> Result<Option<RootCertStore>, rustls::Error> {
-        if self.certificates.iter().all(|ca| is_in_force(ca, now)) {
+        let in_force = |ca: &&CertificateDer<'_>| {
+            X509Certificate::from_der(ca).is_ok_and(|(_, ca)| may_sign(&ca) && check_time(&ca, now).is_ok())
+        };
+        if self.certificates.iter().all(|ca| in_force(&ca)) {
             return Ok(None);
         }
         let mut roots = RootCertStore::empty();
-        roots.add_parsable_certificates(self.certificates.iter().filter(|ca| is_in_force(ca, now)).cloned());
+        roots.add_parsable_certificates(self.certificates.iter().filter(in_force).cloned());
         if roots.is_empty() {
-            let reason = "no certificate of the CA file is valid now: they have expired, or the clock is wrong";
+            let reason = "no authority of the CA file is valid now: they have expired, the clock is wrong, or the file holds \
+                          only certificates that may not sign others";
             return Err(rustls::Error::General(reason.to_owned()));
         }
         Ok(Some(roots))
     }
-}
 
-fn is_in_force(certificate: &CertificateDer<'_>, now: UnixTime) -> bool {
-    X509Certificate::from_der(certificate).is_ok_and(|(_, parsed)| check_time(&parsed, now).is_ok())
+    /// What is to be said of a peer's certificate without rustls: of one that the file holds itself, and of one that rustls does
+    /// not read. `None`: it is for rustls to verify.
+    pub(super) fn verdict(
+        &self,
+        certificate: &CertificateDer<'_>,
+        purpose: Purpose,
+        now: UnixTime,
+    ) -> Option<Result<(), CertificateError>> {
+        if self.certificates.contains(certificate) {
+            let parsed = X509Certificate::from_der(certificate).map_err(|_| CertificateError::BadEncoding);
+            return Some(parsed.and_then(|(_, parsed)| check_demands(&parsed, purpose, now)));
+        }
+        Some(Leaf::of(certificate)?.verify(self, purpose, now))
+    }
 }
 
 fn check_time(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), CertificateError> {
@@ -95,54 +111,27 @@ pub(super) enum Purpose {
 }
 
 /// A certificate that rustls does not verify.
-pub(super) struct Leaf<'a> {
-    der: &'a CertificateDer<'a>,
+struct Leaf<'a> {
     parsed: X509Certificate<'a>,
 }
 
 impl<'a> Leaf<'a> {
     /// `None`: rustls verifies certificates like this one.
-    pub(super) fn of(der: &'a CertificateDer<'a>) -> Option<Self> {
+    fn of(der: &'a CertificateDer<'_>) -> Option<Self> {
         let (rest, parsed) = X509Certificate::from_der(der).ok()?;
         let odd = parsed.version() != X509Version::V3 || parsed.is_ca();
-        (odd && rest.is_empty()).then_some(Self { der, parsed })
+        (odd && rest.is_empty()).then_some(Self { parsed })
     }
 
     /// Checks that an authority answers for it, now and for this purpose.
-    pub(super) fn verify(
-        &self,
-        authorities: &Authorities,
-        purpose: Purpose,
-        now: UnixTime,
-    ) -> Result<(), CertificateError> {
-        self.check_demands(purpose, now)?;
-        if authorities.certificates.contains(self.der) {
-            return Ok(());
-        }
+    fn verify(&self, authorities: &Authorities, purpose: Purpose, now: UnixTime) -> Result<(), CertificateError> {
+        check_demands(&self.parsed, purpose, now)?;
         let mut parsed = authorities.certificates.iter().filter_map(|ca| Some(X509Certificate::from_der(ca).ok()?.1));
-        let signed = parsed.any(|ca| check_time(&ca, now).is_ok() && may_sign(&ca) && self.is_signed_by(&ca));
+        let signed = parsed.any(|ca| {
+            let any_name = matches!(ca.name_constraints(), Ok(None));
+            any_name && check_time(&ca, now).is_ok() && may_sign(&ca) && self.is_signed_by(&ca)
+        });
         if signed { Ok(()) } else { Err(CertificateError::UnknownIssuer) }
-    }
-
-    fn check_demands(&self, purpose: Purpose, now: UnixTime) -> Result<(), CertificateError> {
-        check_time(&self.parsed, now)?;
-        let unknown = |extension: &x509_parser::extensions::X509Extension<'_>| {
-            extension.critical && !UNDERSTOOD.contains(&extension.oid)
-        };
-        if self.parsed.extensions().iter().any(unknown) {
-            return Err(CertificateError::UnhandledCriticalExtension);
-        }
-        match self.parsed.extended_key_usage() {
-            Ok(None) => Ok(()),
-            Ok(Some(usage)) => {
-                let fits = match purpose {
-                    Purpose::Client => usage.value.client_auth,
-                    Purpose::Server => usage.value.server_auth,
-                };
-                if fits || usage.value.any { Ok(()) } else { Err(CertificateError::InvalidPurpose) }
-            }
-            Err(_) => Err(CertificateError::BadEncoding),
-        }
     }
 
     fn is_signed_by(&self, ca: &X509Certificate<'_>) -> bool {
@@ -158,11 +147,32 @@ impl<'a> Leaf<'a> {
     }
 }
 
-/// Whether an authority may sign certificates, and any of them.
+/// Checks all that a certificate demands.
+fn check_demands(certificate: &X509Certificate<'_>, purpose: Purpose, now: UnixTime) -> Result<(), CertificateError> {
+    check_time(certificate, now)?;
+    let unknown = |extension: &x509_parser::extensions::X509Extension<'_>| {
+        extension.critical && !UNDERSTOOD.contains(&extension.oid)
+    };
+    if certificate.extensions().iter().any(unknown) {
+        return Err(CertificateError::UnhandledCriticalExtension);
+    }
+    match certificate.extended_key_usage() {
+        Ok(None) => Ok(()),
+        Ok(Some(usage)) => {
+            let fits = match purpose {
+                Purpose::Client => usage.value.client_auth,
+                Purpose::Server => usage.value.server_auth,
+            };
+            if fits || usage.value.any { Ok(()) } else { Err(CertificateError::InvalidPurpose) }
+        }
+        Err(_) => Err(CertificateError::BadEncoding),
+    }
+}
+
+/// Whether this is an authority, which may sign certificates.
 fn may_sign(ca: &X509Certificate<'_>) -> bool {
     let is_ca = ca.version() != X509Version::V3 || ca.is_ca();
-    let signs = ca.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()));
-    is_ca && signs && matches!(ca.name_constraints(), Ok(None))
+    is_ca && ca.key_usage().is_ok_and(|usage| usage.is_none_or(|usage| usage.value.key_cert_sign()))
 }
 
 /// Whether the peer has the key of its certificate; `message` is what it signed with it. TLS 1.3.

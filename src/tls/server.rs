@@ -13,7 +13,7 @@ use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, Serve
 use tokio_util::sync::CancellationToken;
 
 use super::files::{Reload, Reloading, Source, describe};
-use super::leaf::{self, Authorities, Leaf, Purpose};
+use super::leaf::{self, Authorities, Purpose};
 use super::{Error, PeerIdentity, Policy};
 use crate::config::{MetricsClientAuth as ClientAuth, MetricsTlsConfig, TlsConfig};
 
@@ -211,8 +211,8 @@ impl ClientCertVerifier for VerifiedClient {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        if let Some(leaf) = Leaf::of(end_entity) {
-            leaf.verify(&self.authorities, Purpose::Client, now)?;
+        if let Some(verdict) = self.authorities.verdict(end_entity, Purpose::Client, now) {
+            verdict?;
         } else {
             let (inner, provider) = (self.inner.clone(), self.provider.clone());
             let verifier = self.authorities.in_force(now)?.map_or(Ok(inner), |roots| {

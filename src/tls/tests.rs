@@ -428,6 +428,35 @@ fn old_connector(files: &Files, ca: &Ca) -> TlsConnector {
     TlsConnector::from(Arc::new(old))
 }
 
+/// A certificate in the CA file that is no authority's is trusted as it is, and not what its owner signs.
+#[tokio::test]
+async fn who_is_listed_and_no_authority_vouches_for_nobody() {
+    let ca = Ca::new("good");
+    let folder = TempDir::new().unwrap();
+    let server_files = ca.server(folder.path());
+    let mut params = CertificateParams::new(Vec::new()).unwrap();
+    params.distinguished_name.push(DnType::CommonName, CLIENT_CN);
+    let listed = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let (pem, key) = (listed.pem(), listed.key().serialize_pem());
+    let listed = Ca(listed);
+    for ca_file in [ca.0.pem() + &pem, pem.clone()] {
+        let made = listed.client(folder.path(), CLIENT_CN, None);
+        fs::write(&server_files.ca, &ca_file).unwrap();
+        let server = ServerTls::load(server_config(&server_files, identity(Some(CLIENT_CN), None))).unwrap();
+        let trusted = folder.path().join("good.ca");
+        fs::write(&trusted, ca.0.pem()).unwrap();
+        let connector = |files: &Files| {
+            let config = client_config(files, &trusted, identity(Some(SERVER_CN), None));
+            ClientTls::load(config).unwrap().connector()
+        };
+        assert!(connect(&server, connector(&made)).await.0.is_err(), "signed by somebody who is no authority");
+        fs::write(&made.cert, &pem).unwrap();
+        fs::write(&made.key, &key).unwrap();
+        let (on_server, _) = connect(&server, connector(&made)).await;
+        assert!(on_server.is_ok(), "the one that is listed: {on_server:?}");
+    }
+}
+
 #[tokio::test]
 async fn an_authority_whose_time_is_over_counts_for_nothing() {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -448,7 +477,7 @@ async fn an_authority_whose_time_is_over_counts_for_nothing() {
             (
                 &folder.path().join("client.ca"),
                 &over,
-                Err(if v1 { "does not lead to" } else { "no certificate of the CA file" }),
+                Err(if v1 { "does not lead to" } else { "no authority of the CA file" }),
             ),
         ] {
             let files = ca.client(folder.path(), CLIENT_CN, None);
@@ -476,7 +505,7 @@ async fn an_authority_whose_time_is_over_counts_for_nothing() {
     let server = ServerTls::load(config).unwrap();
     let config = client_config(&files, &over_server.ca, identity(Some(SERVER_CN), None));
     let (_, on_client) = connect(&server, ClientTls::load(config).unwrap().connector()).await;
-    assert!(on_client.unwrap_err().contains("no certificate of the CA file"));
+    assert!(on_client.unwrap_err().contains("no authority of the CA file"));
 }
 
 #[tokio::test]
