@@ -162,7 +162,7 @@ mod tests {
     #[tokio::test]
     async fn values_end_a_message_as_well() {
         let (_cache, lease) = lone_feed();
-        let updates = (0..10).map(|n| Arc::new(update(&format!("/k/{n}"), Some(&[n; 100 << 10])))).collect();
+        let updates = (0..10).map(|n| Arc::new(update(&format!("/k/{n}"), Some(&vec![n; 100 << 10])))).collect();
         let catch_up = CatchUp::new(7, lease.head(), updates);
         let sizes: Vec<usize> = read(&catch_up, Place::default(), Wire::GobPlain).iter().map(Bytes::len).collect();
         assert_eq!(sizes.len(), 4, "{sizes:?}");

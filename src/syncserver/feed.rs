@@ -227,6 +227,7 @@ impl Feed {
         let recipe = Recipe::new(self.format.clone(), self.key.filter.clone(), most, full);
         let snapshot = Snapshot::new(head, recipe, now);
         let (last, given_up) = state.sharing.replace(snapshot.clone(), now);
+        let base = last.as_ref().map(|last| last.as_base());
         // Nobody should have to wait for what is done with the older ones.
         drop(state);
         if let Some(last) = &last {
@@ -234,23 +235,23 @@ impl Feed {
                 older.give_up(last);
             }
         }
-        drop(given_up);
-        let base = last.as_ref().map(|last| last.as_base());
-        drop(last);
+        drop((last, given_up));
         self.metrics.snapshots_generated.inc();
         // With the connections: what newcomers cost is not to be felt by those who are served already.
         self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone()));
         snapshot
     }
 
-    /// What a client lacks at a mark that the ring has forgotten, up to the newest place or some earlier one from which the
-    /// ring leads on: what others at the same mark are sent, if there are any.
-    pub(super) fn catch_up(&self, mark: &Mark, head: Arc<Mark>) -> Arc<CatchUp> {
+    /// What a client lacks at a mark that the ring has forgotten, up to the newest place or to one with `at_least` this sequence
+    /// number from which the ring leads on: what others at the same mark are sent, if there are any.
+    pub(super) fn catch_up(&self, mark: &Mark, head: Arc<Mark>, at_least: u64) -> Arc<CatchUp> {
         {
             let state = self.lock();
             let shared = state.catch_up.upgrade();
-            let fits =
-                |shared: &Arc<CatchUp>| shared.after() == mark.sequence && state.ring.leads_on_from(shared.target());
+            let fits = |shared: &Arc<CatchUp>| {
+                let target = shared.target();
+                shared.after() == mark.sequence && target.sequence >= at_least && state.ring.leads_on_from(target)
+            };
             if let Some(shared) = shared.filter(fits) {
                 return shared;
             }

@@ -151,9 +151,7 @@ impl Sender {
     /// [is dry](Self::is_dry), once there is [progress](Self::progress) or a reason to [look again](Self::look_again).
     pub(super) fn fill(&mut self, now: Instant, out: &mut VecDeque<Bytes>) -> Result<(), CloseReason> {
         if let Some(progress) = &mut self.progress {
-            // Seen first, looked at second: what comes in between wakes us again.
-            self.dry &= !progress.has_changed().unwrap_or(true);
-            progress.mark_unchanged();
+            self.dry &= !has_come(progress, || ());
         }
         if self.dry {
             return Ok(());
@@ -257,7 +255,9 @@ impl Sender {
             }
             Taken::Forgotten(head) => {
                 // Following => CatchUp
-                let catch_up = self.feed.catch_up(&self.mark, head);
+                // Whoever joins is told the status at the end, which must not be one of the past.
+                let at_least = self.joining.as_ref().map_or(0, |(_, target)| target.sequence);
+                let catch_up = self.feed.catch_up(&self.mark, head, at_least);
                 let missed = self.mark.updates_until(catch_up.target());
                 let metrics = self.feed.metrics();
                 metrics.catch_ups.inc();
@@ -304,6 +304,17 @@ impl Sender {
     }
 }
 
+/// Whether there is progress that was not looked at. It counts as looked at from now on: what comes `in_between` is part of it,
+/// what comes later wakes us again. If there is none, nothing counts as seen, since nobody will look.
+fn has_come(progress: &mut watch::Receiver<u64>, in_between: impl FnOnce()) -> bool {
+    let come = progress.has_changed().unwrap_or(true);
+    in_between();
+    if come {
+        progress.mark_unchanged();
+    }
+    come
+}
+
 /// Queues bytes unless there are none. Returns their number.
 fn push(out: &mut VecDeque<Bytes>, bytes: Bytes) -> usize {
     let len = bytes.len();
@@ -311,4 +322,98 @@ fn push(out: &mut VecDeque<Bytes>, bytes: Bytes) -> usize {
         out.push_back(bytes);
     }
     len
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::harness::{eventually, lone_feed, update};
+    use super::*;
+    use crate::model::SyncerEvent;
+    use crate::snapcache::SnapCache;
+    use crate::syncproto::gob::{Decoder, Limits};
+    use crate::syncproto::messages::Message;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn progress_counts_as_seen_only_by_who_looks() {
+        let (tick, mut progress) = watch::channel(0);
+        assert!(!has_come(&mut progress, || tick.send_modify(|ticks| *ticks += 1)));
+        assert!(progress.has_changed().unwrap(), "it would wake whoever waits for it");
+        assert!(has_come(&mut progress, || tick.send_modify(|ticks| *ticks += 1)));
+        assert!(!progress.has_changed().unwrap());
+    }
+
+    /// Fills until there is nothing more; returns keys and statuses in order.
+    async fn heard(sender: &mut Sender, decoder: &mut Decoder) -> Vec<String> {
+        let mut all = Vec::new();
+        loop {
+            let mut out = VecDeque::new();
+            sender.fill(Instant::now(), &mut out).unwrap();
+            for bytes in out {
+                decoder.push(&bytes);
+            }
+            while let Some(envelope) = decoder.next().unwrap() {
+                match envelope.0 {
+                    Some(Message::Kvs(updates)) => {
+                        all.extend(updates.iter().map(|update| String::from_utf8_lossy(&update.key).into_owned()));
+                    }
+                    Some(Message::SyncStatus(status)) => all.push(format!("status {status}")),
+                    other => panic!("{other:?}"),
+                }
+            }
+            if sender.is_dry() {
+                match sender.progress() {
+                    Some(mut progress) => progress.changed().await.unwrap(),
+                    None => return all,
+                }
+            }
+        }
+    }
+
+    /// Of two clients with the same snapshot one falls out of the ring, and on its way back the other one comes to the end of
+    /// the snapshot: what was created in between, which it may hold from before, comes to it before it is told in-sync.
+    #[tokio::test]
+    async fn a_catch_up_that_others_share_never_ends_before_what_a_newcomer_may_know() {
+        let (mut cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        let patience = Patience { max_fall_behind: HOUR, grace: HOUR };
+        let lap = |cache: &mut SnapCache, value: u8| {
+            for n in 0..120 {
+                let updates = (0..10).map(|k| update(&format!("/k/{}", n * 10 + k), Some(&[value; 1000]))).collect();
+                cache.apply(vec![SyncerEvent::Updates(updates)]);
+            }
+        };
+        let settled = async || {
+            let newest = feed.reader().newest().sequence;
+            eventually("it is in the ring", || feed.head().sequence >= newest).await;
+        };
+        cache
+            .apply(vec![SyncerEvent::Updates(vec![update("/a", Some(b"1"))]), SyncerEvent::Status(SyncStatus::InSync)]);
+        settled().await;
+        let (mut first, mut second) = (Sender::new(lease, patience), Sender::new(feed.lease(), patience));
+        let mut decoders = [Decoder::new(Limits::client()), Decoder::new(Limits::client())];
+        let mut out = VecDeque::new();
+        for (sender, decoder) in [&mut first, &mut second].into_iter().zip(&mut decoders) {
+            decoder.push(&crate::syncproto::gob::server_prefix());
+            out.clear();
+            sender.start(Instant::now(), &mut out);
+            for bytes in &out {
+                decoder.push(bytes);
+            }
+        }
+        assert!(heard(&mut first, &mut decoders[0]).await.contains(&"status 2".to_owned()));
+        lap(&mut cache, 1);
+        settled().await;
+        first.look_again();
+        out.clear();
+        first.fill(Instant::now(), &mut out).unwrap();
+        assert!(first.in_catch_up(), "it is under way");
+        cache.apply(vec![SyncerEvent::Updates(vec![update("/x", Some(b"1"))])]);
+        settled().await;
+        let said = heard(&mut second, &mut decoders[1]).await;
+        let at =
+            |what: &str| said.iter().position(|said| said == what).unwrap_or_else(|| panic!("no {what}: {said:?}"));
+        assert!(at("/x") < at("status 2"), "{:?}", &said[said.len() - 5..]);
+    }
 }

@@ -21,7 +21,7 @@ pub(super) struct Sharing {
     shared: Option<Shared>,
     /// The snapshot before, if somebody still reads it.
     previous: Weak<Snapshot>,
-    /// Those before it that are still read. Each has a reader, so they are no more than clients.
+    /// Those before it that are still read, as far as we know. Each has a reader, so they are no more than clients.
     given_up: Vec<Weak<Snapshot>>,
 }
 
@@ -69,7 +69,7 @@ impl Sharing {
     pub(super) fn forget_unwanted(&mut self, now: Instant) {
         let unwanted = |shared: &mut Shared| now.saturating_duration_since(shared.asked_at) >= SNAPSHOT_IDLE;
         if let Some(last) = self.shared.take_if(unwanted) {
-            self.previous = Arc::downgrade(&last.snapshot);
+            self.given_up.push(std::mem::replace(&mut self.previous, Arc::downgrade(&last.snapshot)));
         }
     }
 }
@@ -81,4 +81,35 @@ fn fresh(snapshot: &Snapshot, now: Instant, max_age: Duration) -> bool {
         .mark()
         .outdated_at()
         .is_none_or(|outdated| now.saturating_duration_since(outdated.max(snapshot.made_at())) <= max_age)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::filter::Filter;
+    use super::super::pieces::Recipe;
+    use super::super::tests::harness::lone_feed;
+    use super::super::wire::Wire;
+    use super::*;
+
+    #[tokio::test]
+    async fn all_snapshots_but_the_last_two_are_given_up_whether_they_were_replaced_or_forgotten() {
+        let (_cache, lease) = lone_feed();
+        let wire = Wire::GobPlain;
+        let recipe = Recipe::new(wire.format(), Filter::default(), 1000, wire.snapshot_piece_bytes());
+        let mut sharing = Sharing::default();
+        let (mut now, mut held) = (Instant::now(), Vec::new());
+        for forgotten in [true, false, true, true, false, false] {
+            let next = Snapshot::new(lease.head(), recipe.clone(), now);
+            let (last, given_up) = sharing.replace(next.clone(), now);
+            assert_eq!(last.is_some(), !held.is_empty());
+            let expected: Vec<&Arc<Snapshot>> = held.iter().rev().skip(1).collect();
+            assert_eq!(given_up.len(), expected.len());
+            assert!(expected.iter().all(|older| given_up.iter().any(|found| Arc::ptr_eq(found, older))));
+            held.push(next);
+            if forgotten {
+                now += SNAPSHOT_IDLE;
+                sharing.forget_unwanted(now);
+            }
+        }
+    }
 }

@@ -125,10 +125,17 @@ impl Snapshot {
         Piece::Alone(piece.bytes, next)
     }
 
-    /// Drops the bytes that this `newer` snapshot does not hold as well. Clients that are not done encode what they lack of
-    /// them from now on. May be repeated with a snapshot that is newer still.
+    /// Drops the bytes that this `newer` snapshot does not hold as well, if that is complete. Clients that are not done encode
+    /// what they lack of them from now on. May be repeated with a snapshot that is newer still.
     pub(super) fn give_up(&self, newer: &Self) {
-        let held: HashSet<*const u8> = newer.lock().pieces.iter().map(|piece| piece.bytes.as_ptr()).collect();
+        let held: HashSet<*const u8> = {
+            let newer = newer.lock();
+            if !newer.complete {
+                // It will hold more of them. The next one will come again.
+                return;
+            }
+            newer.pieces.iter().map(|piece| piece.bytes.as_ptr()).collect()
+        };
         let mut made = self.lock();
         made.given_up = true;
         let lost = made.pieces.iter_mut().filter(|piece| !held.contains(&piece.bytes.as_ptr()));
@@ -142,7 +149,7 @@ impl Snapshot {
     /// that has not been given up.
     pub(super) fn as_base(&self) -> Base {
         let made = self.lock();
-        debug_assert!(!made.given_up, "its pieces may have no bytes");
+        debug_assert!(!made.given_up, "it is the newest, of which nothing is dropped");
         Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete }
     }
 
