@@ -92,7 +92,7 @@ pub fn no_revision() -> Revision {
 /// A value: its bytes on the wire, and what the validation stage looks at.
 #[derive(Clone)]
 pub struct Value {
-    /// The bytes that agents receive. Never empty for a live key: an agent cannot tell empty from deleted.
+    /// The bytes that agents receive. Empty only for settings that are set to nothing, which Calico sends so.
     pub bytes: Bytes,
     /// The typed form that the validation stage checks. `None`: nothing to check (raw text), or already checked.
     pub subject: Option<Arc<dyn Validate>>,

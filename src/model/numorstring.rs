@@ -126,12 +126,12 @@ impl<'de> Deserialize<'de> for Port {
     }
 }
 
-/// An 8-bit number or a name: protocols and DSCP values. Compares as written.
+/// An 8-bit number or a name: protocols and DSCP values. Text of digits that fits is read as a number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Uint8OrString {
     /// A number.
     Number(u8),
-    /// A name; may be text of digits.
+    /// A name.
     Name(String),
 }
 
@@ -193,7 +193,7 @@ impl<'de> Deserialize<'de> for Uint8OrString {
             Raw::Number(number) => u8::try_from(number)
                 .map(Self::Number)
                 .map_err(|_| de::Error::invalid_value(de::Unexpected::Unsigned(number), &EXPECTED)),
-            Raw::Text(text) => Ok(Self::Name(text.into_owned())),
+            Raw::Text(text) => Ok(Self::from_text(text.into_owned())),
         }
     }
 }
@@ -276,6 +276,22 @@ mod tests {
             assert_eq!(gojson::to_string(&protocol.to_v1()), expected);
         }
         assert!(gojson::parse::<Protocol>(b"256").is_err());
+    }
+
+    #[test]
+    fn texts_of_digits_are_numbers() {
+        for (json, expected) in [
+            ("\"17\"", "17"),
+            ("17", "17"),
+            ("\"017\"", "17"),
+            ("\"+5\"", "\"+5\""),
+            ("\"256\"", "\"256\""),
+            ("\"TCP\"", "\"TCP\""),
+            ("\"\"", "\"\""),
+        ] {
+            let value: Uint8OrString = gojson::parse(json.as_bytes()).unwrap();
+            assert_eq!(gojson::to_string(&value), expected, "{json}");
+        }
     }
 
     #[test]

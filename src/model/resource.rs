@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::schema::{self, Case, Fields, Node, SchemaError, Struct};
+use super::schema::{self, Case, Fields, Node, SchemaError, Struct, Type};
 use super::timestamp::Timestamp;
 use super::{Revision, Value, no_revision};
 use crate::datastore::{Dialect, Kind, Object};
@@ -137,11 +137,34 @@ impl Resource {
                 *node = Node::Text(if named { text.to_owned() } else { String::new() });
             }
         }
+        let unset = if WITH_REQUIRED_LISTS.contains(&self.kind) { unset_list(&self.root) } else { None };
         let mut json = Vec::with_capacity(512);
         self.root.write(&mut json);
         let json = Bytes::from(json);
-        (Value::checked(json.clone(), Arc::new(Printed { kind: self.kind, json })), version)
+        (Value::checked(json.clone(), Arc::new(Printed { kind: self.kind, json, unset })), version)
     }
+}
+
+/// Kinds with lists that have to be set and are not printed when they are empty.
+const WITH_REQUIRED_LISTS: [&str; 2] = ["BGPConfiguration", "CalicoNodeStatus"];
+
+/// The path of the first list that has to be set, be it to nothing, and is not.
+fn unset_list(fields: &Fields) -> Option<String> {
+    fields.iter().find_map(|(field, node)| {
+        let name = &field.json;
+        let inside = |node: &Node| node.as_struct().and_then(unset_list);
+        match node {
+            Node::Nil => {
+                let is_required = field.validate.split(',').any(|rule| rule == "required");
+                (is_required && matches!(field.ty, Type::List(_))).then(|| name.clone())
+            }
+            Node::List(items) => items
+                .iter()
+                .enumerate()
+                .find_map(|(at, item)| inside(item).map(|inner| format!("{name}[{at}].{inner}"))),
+            node => inside(node).map(|inner| format!("{name}.{inner}")),
+        }
+    })
 }
 
 /// What validation looks at: the object as agents would receive it.
@@ -149,10 +172,15 @@ impl Resource {
 struct Printed {
     kind: &'static str,
     json: Bytes,
+    /// Path of a list that has to be set and is not: what is printed does not tell that from an empty one.
+    unset: Option<String>,
 }
 
 impl Validate for Printed {
     fn validate(&self) -> Result<(), Invalid> {
+        if let Some(path) = &self.unset {
+            return Err(invalid(path, "", "a list, be it an empty one"));
+        }
         // Read again instead of keeping trees: most objects are validated once and kept long.
         let tree =
             serde_json::from_slice(&self.json).map_err(|error| invalid(self.kind, &error.to_string(), "JSON"))?;
@@ -171,7 +199,11 @@ pub fn convert_crd_metadata(metadata: &mut Fields) -> Result<(), ResourceError> 
     let Some(Node::Text(stored)) = annotations.remove(METADATA_ANNOTATION) else { return Ok(()) };
     let mut stored =
         schema::decode(metadata.schema, stored.as_bytes(), Case::FoldedLean).map_err(ResourceError::Annotation)?;
-    for field in ["name", "namespace", "resourceVersion", "uid"] {
+    // Policies keep the name that they have in v3 there, since their custom resource may have another one.
+    if stored.text("name").is_empty() {
+        copy(metadata, &mut stored, "name");
+    }
+    for field in ["namespace", "resourceVersion", "uid"] {
         copy(metadata, &mut stored, field);
     }
     if stored.get("creationTimestamp") == Some(&Node::Time(Timestamp::ZERO)) {
@@ -289,6 +321,57 @@ mod tests {
         );
         for bad in ["", "not-a-uuid", "30f1c7c2-9f5b-4a38-8a5f-1f2e3d4c5b6", "+0f1c7c29f5b4a388a5f1f2e3d4c5b6a"] {
             assert_eq!(reverse_uid(bad), None, "{bad}");
+        }
+    }
+
+    fn verdict(kind: &str, json: &str) -> Result<String, String> {
+        let (value, _) = Resource::decode_json(kind, json.as_bytes(), Case::Exact).unwrap().into_value();
+        match value.subject.as_ref().map_or(Ok(()), |subject| subject.validate()) {
+            Ok(()) => Ok(String::from_utf8(value.bytes.to_vec()).unwrap()),
+            Err(invalid) => Err(invalid.field),
+        }
+    }
+
+    #[test]
+    fn lists_that_have_to_be_set_may_be_empty() {
+        let status = |classes: &str| {
+            let json =
+                format!(r#"{{"metadata":{{"name":"x"}},"spec":{{"node":"n","updatePeriodSeconds":1{classes}}}}}"#);
+            verdict("CalicoNodeStatus", &json).map(|json| json.contains("classes"))
+        };
+        assert_eq!(status(r#","classes":["BGP"]"#), Ok(true));
+        assert_eq!(status(r#","classes":[]"#), Ok(false), "valid, and sent without it");
+        for unset in ["", r#","classes":null"#] {
+            assert_eq!(status(unset), Err("spec.classes".to_owned()));
+        }
+        let advertisement = |communities: &str| {
+            let json = format!(
+                r#"{{"metadata":{{"name":"x"}},"spec":{{"prefixAdvertisements":[{{"cidr":"10.0.0.0/8"{communities}}}]}}}}"#
+            );
+            verdict("BGPConfiguration", &json).map(drop)
+        };
+        assert_eq!(advertisement(r#","communities":[]"#), Ok(()));
+        assert_eq!(advertisement(""), Err("spec.prefixAdvertisements[0].communities".to_owned()));
+    }
+
+    #[test]
+    fn a_protocol_of_digits_is_a_number() {
+        let json = r#"{"metadata":{"name":"x"},"spec":{"ingress":[{"action":"Allow","protocol":"17"}]}}"#;
+        let printed = verdict("Profile", json).unwrap();
+        assert!(printed.contains(r#""protocol":17"#), "{printed}");
+        let json = r#"{"metadata":{"name":"x"},"spec":{"istioDSCPMark":"20"}}"#;
+        let printed = verdict("FelixConfiguration", json).unwrap();
+        assert!(printed.contains(r#""istioDSCPMark":20"#), "{printed}");
+    }
+
+    #[test]
+    fn the_name_in_the_metadata_annotation_wins() {
+        for (stored, expected) in [(r#"{\"name\":\"v3\"}"#, "v3"), ("{}", "cr")] {
+            let json =
+                format!(r#"{{"metadata":{{"name":"cr","annotations":{{"projectcalico.org/metadata":"{stored}"}}}}}}"#);
+            let mut resource = Resource::decode_json("BGPPeer", json.as_bytes(), Case::Exact).unwrap();
+            convert_crd_metadata(resource.metadata_mut().unwrap()).unwrap();
+            assert_eq!(resource.metadata().unwrap().text("name"), expected);
         }
     }
 

@@ -70,8 +70,15 @@ impl Meta<'_> {
             let stored: Meta<'_> = strict::from_str(&stored).map_err(|error| {
                 format!("metadata.annotations[{METADATA_ANNOTATION}]: not the metadata of an object: {error}")
             })?;
+            if !stored.name.is_empty() {
+                self.name = stored.name.into_owned();
+            }
+            // Labels that were there and empty stay so; annotations without this one are no longer there.
             overlay(&mut self.labels, stored.labels);
             overlay(&mut self.annotations, stored.annotations);
+            if self.annotations.is_empty() {
+                self.annotations = TextMap::default();
+            }
         }
         Ok(self)
     }
@@ -79,9 +86,6 @@ impl Meta<'_> {
 
 fn overlay(map: &mut TextMap<'_>, over: TextMap<'_>) {
     map.overlay(over.iter().map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect());
-    if map.is_empty() {
-        *map = TextMap::default();
-    }
 }
 
 #[cfg(test)]
@@ -100,6 +104,19 @@ mod tests {
         assert_eq!(meta.labels.iter().collect::<Vec<_>>(), [("a", "meta"), ("b", "cr")]);
         assert_eq!(meta.annotations.iter().collect::<Vec<_>>(), [("x", "cr"), ("y", "meta")]);
         assert_eq!(settled(json, Dialect::V3).unwrap().annotations.iter().count(), 2);
+    }
+
+    #[test]
+    fn an_annotation_without_labels_leaves_them_as_they_are() {
+        let annotations = r#""annotations":{"projectcalico.org/metadata":"{\"name\":\"v3\"}"}"#;
+        for (labels, absent) in [(r#""labels":{},"#, false), ("", true)] {
+            let json = format!(r#"{{"name":"cr",{labels}{annotations}}}"#);
+            let meta = settled(&json, Dialect::CrdV1).unwrap();
+            assert_eq!(meta.labels.is_absent(), absent);
+            assert!(meta.annotations.is_absent());
+            assert_eq!(&*meta.name, "v3");
+            assert_eq!(&*settled(&json, Dialect::V3).unwrap().name, "cr");
+        }
     }
 
     #[test]

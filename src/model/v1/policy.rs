@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use ipnet::IpNet;
 use serde::{Serialize, Serializer};
 
+use crate::model::net::parse_net;
 use crate::model::numorstring::{Port, Protocol};
 use crate::model::v3::rule::HttpPath;
 use crate::validate::{Invalid, Validate, rules};
@@ -63,13 +64,21 @@ pub struct ProfileRules {
     pub outbound_rules: Vec<Rule>,
 }
 
-/// A network of a rule.
+/// A network of a rule or set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Net {
     /// A masked network.
     Net(IpNet),
-    /// What Calico makes of an empty text in a source: an entry that prints as Go's nil.
+    /// What Calico makes of an empty text: an entry that prints as Go's nil.
     Nil,
+}
+
+impl Net {
+    /// The network or address that a text says, with what Calico makes of an empty text.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        if text.is_empty() { Some(Self::Nil) } else { parse_net(text).map(Self::Net) }
+    }
 }
 
 impl Serialize for Net {

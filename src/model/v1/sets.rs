@@ -2,13 +2,13 @@
 
 use serde::Serialize;
 
-use super::Net;
+use super::policy::Net;
 use super::text::{Text, TextMap};
 
 /// A global or namespaced network set.
 #[derive(Clone, Debug, Serialize)]
 pub struct NetworkSet<'a> {
-    /// Masked networks.
+    /// Masked networks, and what became of empty texts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub nets: Vec<Net>,
     /// The object's labels; of a namespaced set also its namespace.

@@ -56,7 +56,9 @@ impl ConvertKeyed for HostEndpoints {
             if spec.node.is_empty() {
                 return Err(ConvertError::new("spec.node: missing; a host endpoint belongs to a node"));
             }
-            let key = format!("/calico/v1/host/{}/endpoint/{}", spec.node, keys::escape(&object.id.name)).into();
+            // By the name in v3, which a custom resource may keep in an annotation.
+            let name = if meta.name.is_empty() { &*object.id.name } else { &*meta.name };
+            let key = format!("/calico/v1/host/{}/endpoint/{}", spec.node, keys::escape(name)).into();
             let endpoint = host_endpoint(meta, spec);
             Ok((key, rejected_or_raw(gojson::to_bytes(&endpoint), rules::endpoint::host_endpoint(&endpoint))))
         })
@@ -93,7 +95,24 @@ fn host_endpoint<'a>(meta: Meta<'a>, spec: Spec<'a>) -> HostEndpoint<'a> {
 mod tests {
     use super::super::vectors_tests::{Feed, run};
     use super::*;
+    use crate::datastore::{Dialect, ObjectId};
     use crate::syncer::kinds;
+
+    #[test]
+    fn endpoints_are_keyed_by_their_name_in_v3() {
+        let body = r#"{"metadata":{"name":"cr","labels":{},"annotations":{"projectcalico.org/metadata":"{\"name\":\"v3\"}"}},
+            "spec":{"node":"n"}}"#;
+        let object = Object {
+            id: ObjectId { namespace: "".into(), name: "cr".into() },
+            revision: "7".into(),
+            dialect: Dialect::CrdV1,
+            body: body.into(),
+        };
+        let (key, value) = HostEndpoints.convert(&object).unwrap();
+        assert_eq!(key.as_str(), "/calico/v1/host/n/endpoint/v3");
+        let value = String::from_utf8(value.bytes.to_vec()).unwrap();
+        assert!(value.contains(r#""labels":{}"#), "{value}");
+    }
 
     #[test]
     fn host_endpoints_match_the_vectors() {

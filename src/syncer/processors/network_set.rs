@@ -7,11 +7,11 @@ use super::rules::NAMESPACE_LABEL;
 use super::simple::{Convert, Converted, Simple};
 use super::{Context, ConvertError, Processor, rejected_or_raw, unreadable};
 use crate::datastore::{Object, ObjectId};
-use crate::model::v1::Net;
 use crate::model::v1::meta::{Meta, Resource};
+use crate::model::v1::policy::Net;
 use crate::model::v1::sets::NetworkSet;
 use crate::model::v1::text::Text;
-use crate::model::{Key, Value, gojson, keys, net, strict};
+use crate::model::{Key, Value, gojson, keys, strict};
 use crate::validate::rules::endpoint as checks;
 
 /// The processor of `NetworkSet`.
@@ -41,13 +41,14 @@ impl Convert for NetworkSets {
     }
 
     fn value(&self, object: &Object) -> Result<Option<Converted>, ConvertError> {
-        value(object).map(|value| Some(value.into()))
+        convert(object).map(|(_, value)| Some(value.into()))
     }
 }
 
 impl ConvertKeyed for NetworkSets {
     fn convert(&self, object: &Object) -> Result<(Key, Value), ConvertError> {
-        Ok((key(&object.id), value(object)?))
+        let (name, value) = convert(object)?;
+        Ok((key(&ObjectId { namespace: "".into(), name: name.into() }), value))
     }
 }
 
@@ -55,12 +56,14 @@ fn key(id: &ObjectId) -> Key {
     format!("/calico/v1/netset/{}", keys::escape(&id.to_string())).into()
 }
 
-fn value(object: &Object) -> Result<Value, ConvertError> {
+/// The set's name in v3, which a custom resource may keep in an annotation, and its value.
+fn convert(object: &Object) -> Result<(String, Value), ConvertError> {
     gojson::parse_with(&object.body, |body| {
         let resource: Resource<'_, Spec<'_>> = strict::from_str(body).map_err(unreadable)?;
         let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
+        let name = if meta.name.is_empty() { object.id.name.to_string() } else { meta.name.to_string() };
         let set = network_set(&object.id.namespace, meta, resource.spec.unwrap_or_default());
-        Ok(rejected_or_raw(gojson::to_bytes(&set), checks::network_set(&set)))
+        Ok((name, rejected_or_raw(gojson::to_bytes(&set), checks::network_set(&set))))
     })
 }
 
@@ -72,14 +75,40 @@ fn network_set<'a>(namespace: &'a str, meta: Meta<'a>, spec: Spec<'a>) -> Networ
         profile_ids.push(format!("kns.{namespace}").into());
     }
     let nets = spec.nets.unwrap_or_default();
-    NetworkSet { nets: nets.iter().filter_map(|text| net::parse_net(text)).map(Net).collect(), labels, profile_ids }
+    NetworkSet { nets: nets.iter().filter_map(|text| Net::read(text)).collect(), labels, profile_ids }
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::vectors_tests::{Feed, run};
     use super::*;
+    use crate::datastore::Dialect;
     use crate::syncer::kinds;
+
+    fn object(namespace: &str, body: &str) -> Object {
+        Object {
+            id: ObjectId { namespace: namespace.into(), name: "cr".into() },
+            revision: "7".into(),
+            dialect: Dialect::CrdV1,
+            body: body.to_owned().into(),
+        }
+    }
+
+    #[test]
+    fn an_empty_network_prints_as_in_go() {
+        let object = object("", r#"{"spec":{"nets":["","junk","10.1.2.3/8"]}}"#);
+        let (_, value) = convert(&object).unwrap();
+        let text = String::from_utf8(value.bytes.to_vec()).unwrap();
+        assert!(text.starts_with(r#"{"nets":["\u003cnil\u003e","10.0.0.0/8"]"#), "{text}");
+    }
+
+    #[test]
+    fn global_sets_are_keyed_by_their_name_in_v3() {
+        let body = r#"{"metadata":{"name":"cr","annotations":{"projectcalico.org/metadata":"{\"name\":\"v3\"}"}}}"#;
+        let (global, _) = ConvertKeyed::convert(&NetworkSets, &object("", body)).unwrap();
+        assert_eq!(global.as_str(), "/calico/v1/netset/v3");
+        assert_eq!(NetworkSets.key(&object("ns", body).id).unwrap().as_str(), "/calico/v1/netset/ns%2fcr");
+    }
 
     #[test]
     fn network_sets_match_the_vectors() {

@@ -74,7 +74,7 @@ impl Origin {
     }
 }
 
-/// How far the datastore vouched for the two watches, since the last list.
+/// How far the datastore vouched for the two watches, since the last list and the last event of each.
 #[derive(Debug, Default)]
 struct Bookmarks {
     namespaces: String,
@@ -84,6 +84,17 @@ struct Bookmarks {
 impl fmt::Display for Bookmarks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespaces, self.service_accounts)
+    }
+}
+
+impl Bookmarks {
+    /// An event makes Calico forget how far its watch had got.
+    fn forget(&mut self, origin: Origin) {
+        match origin {
+            Origin::Namespace => self.namespaces.clear(),
+            Origin::ServiceAccount => self.service_accounts.clear(),
+            Origin::Profile => {}
+        }
     }
 }
 
@@ -141,6 +152,7 @@ impl Profiles {
             None => (known, HashSet::new()),
         };
         for origin in gone {
+            self.bookmarks.forget(origin);
             let name = origin.profile_name(id);
             if name == DEFAULT_ALLOW {
                 append_default_allow(out);
@@ -177,6 +189,7 @@ impl Processor for Profiles {
             ObjectEvent::Put(object) => {
                 let origin = Origin::of(&object.id, object.dialect);
                 self.origins.entry(object.id.clone()).or_default().insert(origin);
+                self.bookmarks.forget(origin);
                 let before = out.len();
                 self.put(object, origin, out).inspect_err(|_| {
                     out.truncate(before);
@@ -315,6 +328,28 @@ mod tests {
         processor.process(ObjectEvent::Delete(&profile.id, None), &mut out).unwrap();
         assert_eq!(blanked(&out)[0], "/calico/resources/v3/projectcalico.org/profiles/x");
         assert_eq!(out.len(), 3);
+    }
+
+    #[test]
+    fn an_event_forgets_the_bookmark_of_its_own_watch() {
+        let namespace = object("x", Dialect::Kubernetes);
+        let id = ObjectId { namespace: "x".into(), name: "sa".into() };
+        let account = Object { id, ..object("", Dialect::Kubernetes) };
+        let mut processor = new(&Context::default());
+        processor.on_list_end(&mut Vec::new());
+        let version = |processor: &mut Box<dyn Processor>, object: &Object| {
+            let mut out = Vec::new();
+            processor.process(ObjectEvent::Put(object), &mut out).unwrap();
+            out[0].v3_resource_version.to_string()
+        };
+        processor.on_progress("Namespace", "1010");
+        assert_eq!(version(&mut processor, &namespace), "/");
+        assert_eq!(version(&mut processor, &account), "/");
+        processor.on_progress("Namespace", "1010");
+        processor.on_progress("ServiceAccount", "1020");
+        assert_eq!(version(&mut processor, &account), "1010/");
+        processor.process(ObjectEvent::Delete(&namespace.id, Some(&namespace)), &mut Vec::new()).unwrap();
+        assert_eq!(version(&mut processor, &account), "/");
     }
 
     #[test]

@@ -141,10 +141,7 @@ fn account_selector(accounts: &ServiceAccountMatch) -> String {
 }
 
 fn source_nets(texts: &[String]) -> Vec<Net> {
-    texts
-        .iter()
-        .filter_map(|text| if text.is_empty() { Some(Net::Nil) } else { parse_net(text).map(Net::Net) })
-        .collect()
+    texts.iter().filter_map(|text| Net::read(text)).collect()
 }
 
 fn destination_nets(texts: &[String]) -> Vec<Net> {

@@ -67,7 +67,7 @@ pub(super) fn check_configuration(configuration: &At<'_>) -> Result<(), Invalid>
         |name: &str| communities.iter().any(|entry| entry.get("name").is_some_and(|field| field.text() == name));
     for advertisement in spec.list("prefixAdvertisements") {
         required(&advertisement, "cidr")?.text_is(is_strict_network, "a CIDR without host bits")?;
-        required(&advertisement, "communities")?;
+        // That they are set at all cannot be seen here: an empty list is not printed.
         for used in advertisement.list("communities") {
             let good = |text: &str| community(text).unwrap_or_else(|| defined(text));
             used.text_is(good, &format!("{COMMUNITY}, or the name of one in spec.communities"))?;
@@ -111,17 +111,17 @@ fn check_filter_rule(rule: &At<'_>, v4: bool) -> Result<(), Invalid> {
     )?;
     rule.field_in("priority", PRIORITIES)?;
     if let Some(communities) = rule.get("communities") {
-        required(&communities, "values")?;
+        present(&communities, "values")?;
     }
     for operation in rule.list("operations") {
         if let Some(add) = operation.get("addCommunity") {
-            required(&add, "value")?;
+            present(&add, "value")?;
         }
         if let Some(prepend) = operation.get("prependASPath") {
-            required(&prepend, "prefix")?;
+            present(&prepend, "prefix")?;
         }
         if let Some(set) = operation.get("setPriority") {
-            required(&set, "value")?;
+            present(&set, "value")?;
             set.field_in("value", PRIORITIES)?;
         }
     }
@@ -130,8 +130,17 @@ fn check_filter_rule(rule: &At<'_>, v4: bool) -> Result<(), Invalid> {
 
 /// The field of this name, which has to be there and not be empty text.
 fn required<'a>(parent: &At<'a>, name: &str) -> Result<At<'a>, Invalid> {
-    match parent.get(name) {
-        Some(field) if field.value().as_str() != Some("") => Ok(field),
-        _ => Err(parent.invalid(format!("{name} has to be set"))),
-    }
+    present(parent, name).and_then(|field| match field.value().as_str() {
+        Some("") => Err(unset(parent, name)),
+        _ => Ok(field),
+    })
+}
+
+/// The field of this name, which has to be there, empty or not.
+fn present<'a>(parent: &At<'a>, name: &str) -> Result<At<'a>, Invalid> {
+    parent.get(name).ok_or_else(|| unset(parent, name))
+}
+
+fn unset(parent: &At<'_>, name: &str) -> Invalid {
+    parent.invalid(format!("{name} has to be set"))
 }

@@ -108,10 +108,8 @@ pub(super) fn check(configuration: &At<'_>) -> Result<(), Invalid> {
     let Some(spec) = configuration.get("spec") else { return Ok(()) };
     for (name, accept) in RULES {
         match *accept {
-            Of(choices) if spec.get(name).is_some_and(|field| !field.text().is_empty()) => {
-                spec.field_of(name, choices)?;
-            }
-            Of(_) => {}
+            // Empty text is printed only where Go has a pointer, and what a pointer points to is checked.
+            Of(choices) => spec.field_of(name, choices)?,
             In(least, most) => spec.field_in(name, least..=most)?,
             Text(good, expected) => spec.field_is(name, good, expected)?,
             Each(good, expected) => {
@@ -123,12 +121,9 @@ pub(super) fn check(configuration: &At<'_>) -> Result<(), Invalid> {
     }
     check_node_ports(&spec)?;
     check_route_tables(&spec)?;
-    for list in ["failsafeInboundHostPorts", "failsafeOutboundHostPorts"] {
-        for port in spec.list(list) {
-            let protocol = port.get("protocol").map_or("", |protocol| protocol.text());
-            if !["TCP", "UDP", "SCTP"].contains(&protocol) {
-                return Err(port.invalid("a protocol of TCP, UDP or SCTP"));
-            }
+    for name in ["natPortRange", "bpfPSNATPorts"] {
+        if let Some(port) = spec.get(name) {
+            check_port(&port)?;
         }
     }
     for reporter in spec.list("healthTimeoutOverrides") {

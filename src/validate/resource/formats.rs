@@ -10,6 +10,12 @@ use crate::model::net::parse_cidr;
 pub(crate) use crate::model::net::parse_ip as ip;
 pub(crate) use crate::validate::invalid;
 
+/// Longest port name.
+const MAX_PORT_NAME: usize = 15;
+/// What [`is_port_name`] accepts, in words.
+pub(crate) const A_PORT_NAME: &str =
+    "a port name (up to 15 lower-case letters, digits and single dashes within, at least one letter)";
+
 fn all_in(text: &str, lengths: std::ops::RangeInclusive<usize>, extra: &str) -> bool {
     lengths.contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || extra.contains(c))
 }
@@ -19,6 +25,17 @@ pub(crate) fn is_name(text: &str) -> bool {
     let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
     text.split('.')
         .all(|label| !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(inner))
+}
+
+/// `portName`: Kubernetes' name of a port, narrower than what Calico reads as one.
+pub(crate) fn is_port_name(text: &str) -> bool {
+    let known = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-';
+    (1..=MAX_PORT_NAME).contains(&text.len())
+        && text.bytes().all(known)
+        && text.bytes().any(|c| c.is_ascii_lowercase())
+        && !text.contains("--")
+        && !text.starts_with('-')
+        && !text.ends_with('-')
 }
 
 /// `interface`: `*`, or a Linux interface name.
@@ -160,6 +177,12 @@ mod tests {
         type Format = fn(&str) -> bool;
         let table: &[(&str, Format, &[&str], &[&str])] = &[
             ("name", is_name, &["a", "a-b.c", "0"], &["", "A", "-a", "a-", "a..b", "a_b"]),
+            (
+                "port name",
+                is_port_name,
+                &["http", "p-1", "0a", "fifteen-letters"],
+                &["", "HTTP_ALT", "-1", "80", "a--b", "-a", "a-", "sixteen-letters-", "a-name-too-long-"],
+            ),
             ("interface", is_interface, &["*", "eth0", "cali.1"], &["", "eth0:1", "abcdefghijklmnop", "a*"]),
             ("filter", is_interface_filter, &["docker+", "eth0:1"], &["", "*", "a b"]),
             ("ignored", is_ignored_interface, &["veth*", "docker0"], &["*", "", "a+"]),

@@ -7,7 +7,7 @@ use super::metadata;
 use super::tree::At;
 use super::{NAME, SELECTOR, is_selector};
 use crate::validate::Invalid;
-use crate::validate::resource::formats::{is_name, is_strict_network};
+use crate::validate::resource::formats::{A_PORT_NAME, is_name, is_port_name, is_strict_network};
 
 /// Protocol names that Calico accepts.
 const PROTOCOLS: [&str; 6] = ["TCP", "UDP", "ICMP", "ICMPv6", "SCTP", "UDPLite"];
@@ -87,11 +87,11 @@ pub(super) fn check_port(port: &At<'_>) -> Result<(), Invalid> {
         Value::Number(single) => single.as_i64().is_some_and(|number| (1..=65_535).contains(&number)),
         Value::String(text) => match text.split_once(':') {
             Some((low, high)) => matches!((number(low), number(high)), (Some(low), Some(high)) if low <= high),
-            None => !text.is_empty(),
+            None => is_port_name(text),
         },
         _ => false,
     };
-    if good { Ok(()) } else { Err(port.invalid("a port from 1 to 65535, a range low:high, or a name")) }
+    if good { Ok(()) } else { Err(port.invalid(format!("a port from 1 to 65535, a range low:high, or {A_PORT_NAME}"))) }
 }
 
 fn check_entity(entity: &At<'_>, protocol: Option<&At<'_>>) -> Result<(), Invalid> {

@@ -50,6 +50,7 @@ fn specs() -> Vec<(&'static str, Value, &'static str)> {
             "spec.importV6[0].prefixLength.max",
         ),
         ("BGPFilter", json!({"importV6": [{"cidr": "9000::/64"}]}), "spec.importV6[0]"),
+        ("BGPFilter", json!({"importV4": [{"action": "Accept", "operations": [{"addCommunity": {"value": ""}}]}]}), ""),
         ("BGPFilter", json!({"importV4": [{"action": "Accept", "source": "Nobody"}]}), "spec.importV4[0].source"),
         ("CalicoNodeStatus", json!({"node": "n", "classes": ["BGP"], "updatePeriodSeconds": 0}), ""),
         ("CalicoNodeStatus", json!({"node": "n"}), "spec"),
@@ -82,6 +83,11 @@ fn specs() -> Vec<(&'static str, Value, &'static str)> {
         ),
         (
             "Profile",
+            json!({"ingress": [{"action": "Allow", "protocol": "TCP", "source": {"ports": ["HTTP_ALT"]}}]}),
+            "spec.ingress[0].source.ports[0]",
+        ),
+        (
+            "Profile",
             json!({"ingress": [{"action": "Allow", "protocol": "TCP", "source": {"ports": ["9:1"]}}]}),
             "spec.ingress[0].source.ports[0]",
         ),
@@ -105,6 +111,9 @@ fn specs() -> Vec<(&'static str, Value, &'static str)> {
         ("FelixConfiguration", json!({"bpfEnabled": true, "bpfLogLevel": "", "nodeSelector": "x"}), ""),
         ("FelixConfiguration", json!({"debugPort": 70000}), "spec.debugPort"),
         ("FelixConfiguration", json!({"bpfJITHardening": "Maybe"}), "spec.bpfJITHardening"),
+        ("FelixConfiguration", json!({"bpfJITHardening": ""}), "spec.bpfJITHardening"),
+        ("FelixConfiguration", json!({"natPortRange": "0:100"}), "spec.natPortRange"),
+        ("FelixConfiguration", json!({"natPortRange": "1:100", "bpfPSNATPorts": 0}), "spec.bpfPSNATPorts"),
         ("FelixConfiguration", json!({"mtuIfacePattern": "("}), "spec.mtuIfacePattern"),
         ("FelixConfiguration", json!({"kubeNodePortRanges": [1, 2, 3, 4, 5, 6, 7, 8]}), "spec.kubeNodePortRanges[7]"),
         ("FelixConfiguration", json!({"kubeNodePortRanges": ["web"]}), "spec.kubeNodePortRanges[0]"),
@@ -120,11 +129,7 @@ fn specs() -> Vec<(&'static str, Value, &'static str)> {
             "spec.healthTimeoutOverrides[0]",
         ),
         ("FelixConfiguration", json!({"bpfLogFilters": {"eth+": "x"}}), "spec.bpfLogFilters"),
-        (
-            "FelixConfiguration",
-            json!({"failsafeInboundHostPorts": [{"protocol": "tcp", "port": 1}]}),
-            "spec.failsafeInboundHostPorts[0]",
-        ),
+        ("FelixConfiguration", json!({"failsafeInboundHostPorts": [{"protocol": "tcp", "port": 1}]}), ""),
         ("FelixConfiguration", json!({"externalNodesList": ["fd00::/8"]}), "spec.externalNodesList[0]"),
         ("Service", json!({"anything": 1}), ""),
     ]

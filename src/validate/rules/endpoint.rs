@@ -12,10 +12,8 @@ use crate::model::v1::text::Text;
 const MAX_NAME: usize = 128;
 /// Longest name of a network interface.
 const MAX_INTERFACE: usize = 15;
-/// Protocols whose packets have ports.
+/// Protocols whose packets have ports. Their numbers are not accepted: so in Calico, here but not in rules.
 const PROTOCOLS_WITH_PORTS: [&str; 3] = ["tcp", "udp", "sctp"];
-/// Their numbers.
-const PROTOCOL_NUMBERS_WITH_PORTS: [u8; 3] = [6, 17, 132];
 /// Longest part of a value that an error repeats.
 const MAX_SHOWN: usize = 64;
 
@@ -78,10 +76,7 @@ fn ports(ports: &[EndpointPort<'_>]) -> Result<(), Invalid> {
 }
 
 fn has_ports(protocol: &Protocol) -> bool {
-    match protocol {
-        Uint8OrString::Number(number) => PROTOCOL_NUMBERS_WITH_PORTS.contains(number),
-        Uint8OrString::Name(name) => PROTOCOLS_WITH_PORTS.contains(&name.as_str()),
-    }
+    matches!(protocol, Uint8OrString::Name(name) if PROTOCOLS_WITH_PORTS.contains(&name.as_str()))
 }
 
 fn is_name(text: &str, longest: usize) -> bool {
@@ -108,7 +103,7 @@ mod tests {
         let long = "x".repeat(129);
         for (broken, candidate) in [
             (None, port("http", tcp(), 80)),
-            (None, port("dns", Uint8OrString::Number(17), 53)),
+            (Some("ports[0].protocol"), port("dns", Uint8OrString::Number(17), 53)),
             (Some("ports[0].port"), port("http", tcp(), 0)),
             (Some("ports[0].protocol"), port("http", Uint8OrString::Name("icmp".to_owned()), 80)),
             (Some("ports[0].protocol"), port("http", Uint8OrString::Number(1), 80)),

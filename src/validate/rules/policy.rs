@@ -3,6 +3,7 @@
 use crate::model::numorstring::{Port, Protocol};
 use crate::model::selector::Selector;
 use crate::model::v1::policy::{Policy, ProfileRules, Rule};
+use crate::validate::resource::formats;
 use crate::validate::{Invalid, invalid};
 
 /// The one hint there is.
@@ -129,6 +130,11 @@ fn check_ports(field: &str, ports: &[Port], protocol: Option<&Protocol>) -> Resu
         {
             return Err(invalid(field, &port.to_string(), "1 to 65535, ranges from low to high"));
         }
+        if let Port::Named(name) = port
+            && !formats::is_port_name(name)
+        {
+            return Err(invalid(field, name, formats::A_PORT_NAME));
+        }
     }
     Ok(())
 }
@@ -154,6 +160,8 @@ mod tests {
             (Rule { protocol: Some(Protocol::Name("foo".to_owned())), ..base.clone() }, Some("protocol")),
             (Rule { dst_ports: vec![Port::single(80)], ..base.clone() }, Some("dst_ports")),
             (Rule { dst_ports: vec![Port::Named("x".to_owned())], ..base.clone() }, None),
+            (Rule { dst_ports: vec![Port::Named("HTTP_ALT".to_owned())], ..base.clone() }, Some("dst_ports")),
+            (Rule { not_src_ports: vec![Port::Named("80".to_owned())], ..base.clone() }, Some("!src_ports")),
             (Rule { not_src_ports: vec![Port::single(80)], protocol: Some(tcp()), ..base.clone() }, None),
             (Rule { src_ports: vec![Port::single(0)], protocol: Some(tcp()), ..base.clone() }, Some("src_ports")),
             (Rule { src_ports: vec![Port::Numeric(2, 1)], protocol: Some(tcp()), ..base.clone() }, Some("src_ports")),

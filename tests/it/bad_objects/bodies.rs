@@ -74,7 +74,7 @@ impl Good {
     }
 
     fn name(&self, number: usize) -> String {
-        // Only the one of this name is read.
+        // Another one goes to agents whole.
         if self.kind == "ClusterInformation" && number == 2 {
             return "default".to_owned();
         }

@@ -1,9 +1,9 @@
 //! Configuration resources split into single settings: `FelixConfiguration` and `ClusterInformation`.
 //!
-//! The resource named `default` becomes settings of all nodes, `node.{name}` those of one node. Any other
-//! `FelixConfiguration` is chosen by its node selector and goes to agents whole.
+//! The resource named `default` becomes settings of all nodes, `node.{name}` those of one node. Any other goes to agents
+//! whole: a `FelixConfiguration` is chosen by its node selector, a `ClusterInformation` means nothing to them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::{Context, ConvertError, ObjectEvent, Processor, blank};
 use crate::datastore::{Object, ObjectId};
@@ -22,26 +22,48 @@ const NODE_NAME_PREFIX: &str = "node.";
 /// The field that does not become a setting but the word whether agents may start.
 const READY_FIELD: &str = "datastoreReady";
 const READY_KEY: &str = "/calico/v1/Ready";
-const FELIX_CONFIGURATION_PLURAL: &str = "felixconfigurations";
 
 /// The processor of `FelixConfiguration`.
 #[must_use]
 pub fn felix_configuration(_ctx: &Context) -> Box<dyn Processor> {
-    Box::new(ConfigSplitter::new("FelixConfiguration", "v3.FelixConfigurationSpec", true))
+    Box::new(ConfigSplitter::new(FELIX_CONFIGURATION))
 }
 
 /// The processor of `ClusterInformation`.
 #[must_use]
 pub fn cluster_information(_ctx: &Context) -> Box<dyn Processor> {
-    Box::new(ConfigSplitter::new("ClusterInformation", "v3.ClusterInformationSpec", false))
+    Box::new(ConfigSplitter::new(CLUSTER_INFORMATION))
 }
+
+/// What is different between the two kinds.
+#[derive(Clone, Copy, Debug)]
+struct ConfigKind {
+    name: &'static str,
+    /// Its name in keys.
+    plural: &'static str,
+    /// The declaration of its `spec`.
+    spec: &'static str,
+    /// Whether annotations may set settings.
+    annotations: bool,
+}
+
+const FELIX_CONFIGURATION: ConfigKind = ConfigKind {
+    name: "FelixConfiguration",
+    plural: "felixconfigurations",
+    spec: "v3.FelixConfigurationSpec",
+    annotations: true,
+};
+const CLUSTER_INFORMATION: ConfigKind = ConfigKind {
+    name: "ClusterInformation",
+    plural: "clusterinformations",
+    spec: "v3.ClusterInformationSpec",
+    annotations: false,
+};
 
 #[derive(Debug)]
 struct ConfigSplitter {
-    kind: &'static str,
+    kind: ConfigKind,
     spec: &'static Struct,
-    /// Whether annotations may set settings, and resources of other names go to agents whole.
-    is_felix: bool,
     /// Per object, the settings that it has only by annotation, to be blanked once the annotation goes.
     extra: HashMap<ObjectId, BTreeSet<String>>,
 }
@@ -52,7 +74,17 @@ enum Scope<'a> {
     Node(&'a str),
 }
 
-impl Scope<'_> {
+impl<'a> Scope<'a> {
+    /// By the resource's name; none of one that goes to agents whole.
+    fn of(name: &'a str) -> Option<Self> {
+        match name.strip_prefix(NODE_NAME_PREFIX) {
+            Some(node) if !node.is_empty() => Some(Self::Node(node)),
+            // A node without a name stands for all of them: so in Calico.
+            Some(_) => Some(Self::Global),
+            None => (name == GLOBAL_NAME).then_some(Self::Global),
+        }
+    }
+
     fn key(&self, setting: &str) -> Key {
         match self {
             Self::Global => format!("/calico/v1/config/{setting}").into(),
@@ -78,31 +110,27 @@ fn setting_name(field: &Field) -> Option<&str> {
 }
 
 impl ConfigSplitter {
-    fn new(kind: &'static str, spec: &str, is_felix: bool) -> Self {
-        let spec = schema::find(spec).expect("the declarations of configuration resources are part of the program");
-        Self { kind, spec, is_felix, extra: HashMap::new() }
+    fn new(kind: ConfigKind) -> Self {
+        let spec =
+            schema::find(kind.spec).expect("the declarations of configuration resources are part of the program");
+        Self { kind, spec, extra: HashMap::new() }
     }
 
-    fn scope<'a>(&self, name: &'a str) -> Option<Scope<'a>> {
-        match name.strip_prefix(NODE_NAME_PREFIX) {
-            _ if name == GLOBAL_NAME => Some(Scope::Global),
-            Some(node) if self.is_felix && !node.is_empty() => Some(Scope::Node(node)),
-            _ => None,
-        }
+    fn whole_key(&self, id: &ObjectId) -> Key {
+        keys::resource(self.kind.plural, id)
     }
 
     fn put(&mut self, object: &Object, out: &mut Vec<KvPair>) -> Result<(), ConvertError> {
-        let resource = Resource::decode(self.kind, object).map_err(|error| ConvertError::new(error.to_string()))?;
-        let Some(scope) = self.scope(&object.id.name) else {
-            if self.is_felix {
-                let (value, v3_resource_version) = resource.into_value();
-                let revision = object.revision.clone();
-                out.push(KvPair { key: whole_key(&object.id), value: Some(value), revision, v3_resource_version });
-            }
+        let resource =
+            Resource::decode(self.kind.name, object).map_err(|error| ConvertError::new(error.to_string()))?;
+        let Some(scope) = Scope::of(&object.id.name) else {
+            let (value, v3_resource_version) = resource.into_value();
+            let (key, revision) = (self.whole_key(&object.id), object.revision.clone());
+            out.push(KvPair { key, value: Some(value), revision, v3_resource_version });
             return Ok(());
         };
-        let mut annotated: HashMap<&str, &str> =
-            if self.is_felix { annotated_settings(&resource).collect() } else { HashMap::new() };
+        let mut annotated: BTreeMap<&str, &str> =
+            annotated_settings(&resource).filter(|_| self.kind.annotations).collect();
         if let Some(spec) = resource.root.get("spec").and_then(Node::as_struct) {
             for (field, node) in spec.iter() {
                 let Some(key) = scope.field_key(field) else { continue };
@@ -125,10 +153,8 @@ impl ConfigSplitter {
     }
 
     fn delete(&mut self, id: &ObjectId, out: &mut Vec<KvPair>) {
-        let Some(scope) = self.scope(&id.name) else {
-            if self.is_felix {
-                out.push(blank(whole_key(id)));
-            }
+        let Some(scope) = Scope::of(&id.name) else {
+            out.push(blank(self.whole_key(id)));
             return;
         };
         out.extend(self.spec.fields.iter().filter_map(|field| scope.field_key(field)).map(blank));
@@ -161,9 +187,9 @@ fn annotated_settings(resource: &Resource) -> impl Iterator<Item = (&str, &str)>
         .filter_map(|(name, value)| Some((name.strip_prefix(ANNOTATION_PREFIX)?, value.as_text()?)))
 }
 
-/// A setting without text is none: agents cannot tell an empty value from a deleted one.
+/// A setting that is set to nothing is sent with an empty value, as Calico does.
 fn setting_pair(key: Key, text: Option<String>, revision: &Revision) -> KvPair {
-    match text.filter(|text| !text.is_empty()) {
+    match text {
         None => blank(key),
         Some(text) => KvPair {
             key,
@@ -174,14 +200,11 @@ fn setting_pair(key: Key, text: Option<String>, revision: &Revision) -> KvPair {
     }
 }
 
-fn whole_key(id: &ObjectId) -> Key {
-    keys::resource(FELIX_CONFIGURATION_PLURAL, id)
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::vectors_tests::{Feed, assert_ran, run};
     use super::*;
+    use crate::datastore::Dialect;
     use crate::syncer::kinds;
 
     #[test]
@@ -199,9 +222,70 @@ mod tests {
         assert_ran(&ran, 8);
     }
 
+    fn sent(kind: ConfigKind, name: &str, body: &str) -> Vec<(String, String)> {
+        let object = Object {
+            id: ObjectId { namespace: "".into(), name: name.into() },
+            revision: "7".into(),
+            dialect: Dialect::V3,
+            body: body.to_owned().into(),
+        };
+        let mut out = Vec::new();
+        ConfigSplitter::new(kind).process(ObjectEvent::Put(&object), &mut out).unwrap();
+        let with_value = out.into_iter().filter_map(|pair| Some((pair.key, pair.value?, pair.revision)));
+        with_value
+            .map(|(key, value, revision)| {
+                assert_eq!(&*revision, "7");
+                (key.to_string(), String::from_utf8(value.bytes.to_vec()).unwrap())
+            })
+            .collect()
+    }
+
+    #[test]
+    fn settings_that_are_set_to_nothing_are_sent_empty() {
+        let body = r#"{
+            "metadata": {"annotations": {"config.projectcalico.org/Other": "", "config.projectcalico.org/LogPrefix": ""}},
+            "spec": {
+                "externalNodesList": [], "routeTableRanges": [], "bpfConntrackTimeouts": {}, "healthHost": "",
+                "logFilePath": "", "healthTimeoutOverrides": [], "failsafeInboundHostPorts": []
+            }
+        }"#;
+        let empty = |name: &str| (format!("/calico/v1/config/{name}"), String::new());
+        let mut expected =
+            ["BPFConntrackTimeouts", "ExternalNodesCIDRList", "HealthHost", "LogPrefix", "Other", "RouteTableRanges"]
+                .map(empty)
+                .to_vec();
+        expected.push(("/calico/v1/config/FailsafeInboundHostPorts".to_owned(), "none".to_owned()));
+        let mut sent = sent(FELIX_CONFIGURATION, "default", body);
+        sent.retain(|(key, value)| !key.ends_with("BPFLogLevel") || !value.is_empty());
+        sent.sort();
+        expected.sort();
+        assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn cluster_informations_of_other_names() {
+        let body = r#"{"metadata":{"name":"other"},"spec":{"clusterGUID":"g","datastoreReady":true}}"#;
+        let pairs = sent(CLUSTER_INFORMATION, "other", body);
+        let [(key, value)] = pairs.as_slice() else { panic!("one pair: {pairs:?}") };
+        assert_eq!(key, "/calico/resources/v3/projectcalico.org/clusterinformations/other");
+        assert!(value.starts_with(r#"{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3""#), "{value}");
+        let one = |key: &str| vec![(key.to_owned(), "g".to_owned())];
+        assert_eq!(sent(CLUSTER_INFORMATION, "node.x", body), one("/calico/v1/host/x/config/ClusterGUID"));
+        let mut global = one("/calico/v1/config/ClusterGUID");
+        global.push((READY_KEY.to_owned(), "true".to_owned()));
+        for name in ["default", "node."] {
+            assert_eq!(sent(CLUSTER_INFORMATION, name, body), global, "{name}");
+        }
+        let id = ObjectId { namespace: "".into(), name: "other".into() };
+        let mut out = Vec::new();
+        ConfigSplitter::new(CLUSTER_INFORMATION).process(ObjectEvent::Delete(&id, None), &mut out).unwrap();
+        assert_eq!(out.len(), 1);
+        assert!(out[0].value.is_none() && out[0].key.as_str() == key);
+    }
+
     #[test]
     fn every_field_has_a_setting_of_its_own() {
-        let splitter = ConfigSplitter::new("FelixConfiguration", "v3.FelixConfigurationSpec", true);
+        let splitter = ConfigSplitter::new(FELIX_CONFIGURATION);
         let keys: Vec<Key> = splitter.spec.fields.iter().filter_map(|field| Scope::Global.field_key(field)).collect();
         assert_eq!(keys.len(), splitter.spec.fields.len() - 1, "all but the node selector");
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());

@@ -10,7 +10,7 @@ const SMALL_EXPONENT: i32 = -4;
 /// Decimal exponents from this on print in exponent form.
 const LARGE_EXPONENT: i32 = 21;
 
-/// The text of a field; nothing when the field is not set.
+/// The text of a field; nothing when the field is not set. What a pointer points to is set, be it empty.
 pub(super) fn text(field: &Field, node: &Node) -> Option<String> {
     let text = match node {
         Node::Nil | Node::Raw(_) => return None,
@@ -29,7 +29,7 @@ pub(super) fn text(field: &Field, node: &Node) -> Option<String> {
         }
         Node::List(elements) => list(element_type(&field.ty), elements),
     };
-    (!text.is_empty()).then_some(text)
+    (matches!(field.ty, Type::Pointer(_)) || !text.is_empty()).then_some(text)
 }
 
 fn in_unit(duration: GoDuration, milliseconds: bool) -> f64 {

@@ -14,6 +14,7 @@ use crate::model::schema::Case;
 use crate::model::v1::meta::Meta;
 use crate::model::v1::text::{Text, TextMap};
 use crate::model::{gojson, net, strict};
+use crate::validate::resource::formats;
 
 /// What begins the names of Calico's annotations.
 const PREFIX: &str = "projectcalico.org/";
@@ -71,15 +72,10 @@ impl<'m> Annotations<'m> {
         if valid(text) { text } else { "" }
     }
 
-    fn map(&self, name: &str) -> Result<TextMap<'static>, ConvertError> {
-        let text = self.get(name);
-        if text.is_empty() {
-            return Ok(TextMap::default());
-        }
-        let map: TextMap<'_> = serde_json::from_str(text).map_err(|error| {
-            ConvertError::new(format!("metadata.annotations[{PREFIX}{name}]: not a map of text to text: {error}"))
-        })?;
-        Ok(map.iter().map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect())
+    /// The map that the annotation holds; one that cannot be read is none.
+    fn map(&self, name: &str) -> TextMap<'static> {
+        let map: TextMap<'_> = serde_json::from_str(self.get(name)).unwrap_or_default();
+        map.iter().map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect()
     }
 }
 
@@ -101,34 +97,33 @@ fn calico_node(name: &str, node: &KubernetesNode<'_>, use_pod_cidr: bool) -> Res
     let annotations = Annotations(&meta.annotations);
 
     let (tunnel, wireguard_v4, wireguard_v6) = if use_pod_cidr && !spec.pod_cidr.is_empty() {
-        let first = first_address(&spec.pod_cidr);
+        let first = tunnel_address(&spec.pod_cidr)
+            .ok_or_else(|| ConvertError::new(format!("spec.podCIDR: {:?} is not a network", &*spec.pod_cidr)))?;
         let has_key = !annotations.get("WireguardPublicKey").is_empty();
         (first.clone(), if has_key { first } else { String::new() }, String::new())
     } else {
         (
-            annotations.get_if("IPv4IPIPTunnelAddr", is_strict_v4_net).to_owned(),
-            annotations.get("IPv4WireguardInterfaceAddr").to_owned(),
-            annotations.get("IPv6WireguardInterfaceAddr").to_owned(),
+            annotations.get_if("IPv4IPIPTunnelAddr", is_strict_v4).to_owned(),
+            annotations.get_if("IPv4WireguardInterfaceAddr", is_strict_v4).to_owned(),
+            annotations.get_if("IPv6WireguardInterfaceAddr", is_strict_v6).to_owned(),
         )
     };
-    let bgp_v4 = annotations.get_if("IPv4Address", |text| net::parse_net(text).is_some_and(|net| net.addr().is_ipv4()));
-    let bgp_v6 = annotations.get_if("IPv6Address", |text| net::parse_net(text).is_some_and(|net| net.addr().is_ipv6()));
+    let bgp_v4 = annotations.get_if("IPv4Address", |text| formats::is_network_v4(text, false));
+    let bgp_v6 = annotations.get_if("IPv6Address", |text| formats::is_network_v6(text, false));
     let bgp = object([
         ("asNumber", annotations.get("ASNumber").parse::<AsNumber>().map_or(Json::Null, |number| number.0.into())),
         ("ipv4Address", bgp_v4.into()),
         ("ipv6Address", bgp_v6.into()),
         ("ipv4IPIPTunnelAddr", tunnel.into()),
-        (
-            "routeReflectorClusterID",
-            annotations.get_if("RouteReflectorClusterID", |text| text.parse::<Ipv4Addr>().is_ok()).into(),
-        ),
+        // With a prefix length it passes here, and costs the whole node at validation: so in Calico.
+        ("routeReflectorClusterID", annotations.get_if("RouteReflectorClusterID", is_strict_v4).into()),
     ]);
     let spec_json = object([
         ("bgp", bgp),
-        ("ipv4VXLANTunnelAddr", annotations.get("IPv4VXLANTunnelAddr").into()),
-        ("vxlanTunnelMACAddr", annotations.get("VXLANTunnelMACAddr").into()),
-        ("ipv6VXLANTunnelAddr", annotations.get("IPv6VXLANTunnelAddr").into()),
-        ("vxlanTunnelMACAddrV6", annotations.get("VXLANTunnelMACAddrV6").into()),
+        ("ipv4VXLANTunnelAddr", annotations.get_if("IPv4VXLANTunnelAddr", is_strict_v4).into()),
+        ("vxlanTunnelMACAddr", annotations.get_if("VXLANTunnelMACAddr", formats::is_mac).into()),
+        ("ipv6VXLANTunnelAddr", annotations.get_if("IPv6VXLANTunnelAddr", is_strict_v6).into()),
+        ("vxlanTunnelMACAddrV6", annotations.get_if("VXLANTunnelMACAddrV6", formats::is_mac).into()),
         ("orchRefs", json!([{"nodeName": name, "orchestrator": "k8s"}])),
         (
             "wireguard",
@@ -142,22 +137,22 @@ fn calico_node(name: &str, node: &KubernetesNode<'_>, use_pod_cidr: bool) -> Res
         ("wireguardPublicKeyV6", annotations.get("WireguardPublicKeyV6").into()),
         ("podCIDRs", spec.pod_cidrs.iter().flatten().map(std::string::ToString::to_string).collect()),
     ]);
-    Ok(object([("metadata", metadata(name, meta, &annotations)?), ("spec", spec_json), ("status", status_json)]))
+    Ok(object([("metadata", metadata(name, meta, &annotations)), ("spec", spec_json), ("status", status_json)]))
 }
 
-fn metadata(name: &str, meta: &Meta<'_>, annotations: &Annotations<'_>) -> Result<Json, ConvertError> {
-    let mut labels = annotations.map("labels")?;
+fn metadata(name: &str, meta: &Meta<'_>, annotations: &Annotations<'_>) -> Json {
+    let mut labels = annotations.map("labels");
     labels.overlay(meta.labels.iter().map(|(key, value)| (key.to_owned().into(), value.to_owned().into())).collect());
-    let mut own = annotations.map("annotations")?;
+    let mut own = annotations.map("annotations");
     own.set(format!("{PREFIX}kube-labels"), gojson::to_string(&meta.labels));
-    Ok(object([
+    object([
         ("name", name.into()),
         ("uid", (*meta.uid).into()),
         ("resourceVersion", (*meta.resource_version).into()),
         ("creationTimestamp", (*meta.creation_timestamp).into()),
         ("labels", text_map(&labels)),
         ("annotations", text_map(&own)),
-    ]))
+    ])
 }
 
 /// An object of the fields that hold something.
@@ -197,7 +192,7 @@ fn addresses(bgp: [&str; 2], status: &Status<'_>) -> Json {
 /// The interfaces that the annotation lists, without addresses that are none; nothing when it is not a list of them.
 fn interfaces(text: &str) -> Json {
     let interfaces: Option<Vec<Interface>> = gojson::parse(text.as_bytes()).ok().flatten();
-    let is_address = |text: &String| net::parse_net(text).is_some();
+    let is_address = |text: &String| net::parse_ip(text).is_some();
     interfaces
         .into_iter()
         .flatten()
@@ -208,24 +203,73 @@ fn interfaces(text: &str) -> Json {
         .collect()
 }
 
-/// Whether the text is an IPv4 address, or a network without host bits.
-fn is_strict_v4_net(text: &str) -> bool {
-    let strict =
-        if text.contains('/') { net::parse_cidr(text).filter(|net| net.trunc() == *net) } else { net::parse_net(text) };
-    strict.is_some_and(|net| net.addr().is_ipv4())
+/// Whether the text is an IPv4 address, or an IPv4 network without host bits.
+fn is_strict_v4(text: &str) -> bool {
+    formats::is_network_v4(text, true)
 }
 
-/// The address after the first of an IPv4 range; empty for anything else.
-fn first_address(range: &str) -> String {
-    match net::parse_cidr(range).map(|net| net.network()) {
-        Some(IpAddr::V4(base)) => Ipv4Addr::from_bits(base.to_bits().wrapping_add(1)).to_string(),
-        _ => String::new(),
-    }
+/// The same for IPv6.
+fn is_strict_v6(text: &str) -> bool {
+    formats::is_network_v6(text, true)
+}
+
+/// The tunnel's address in a range of IPv4 addresses: the one after that of the range as written, of which only the last
+/// byte counts on. Empty for a range of IPv6, none for what is no range.
+fn tunnel_address(range: &str) -> Option<String> {
+    Some(match net::parse_cidr(range)?.addr() {
+        IpAddr::V4(address) => {
+            let [a, b, c, last] = address.octets();
+            Ipv4Addr::new(a, b, c, last.wrapping_add(1)).to_string()
+        }
+        IpAddr::V6(_) => String::new(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::datastore::{Dialect, ObjectId};
+
+    #[test]
+    fn annotations_that_cannot_be_what_they_should_are_left_out() {
+        let node = |annotations: &Json| {
+            let annotations: Map<String, Json> = annotations
+                .as_object()
+                .unwrap()
+                .iter()
+                .map(|(name, value)| (format!("{PREFIX}{name}"), value.clone()))
+                .collect();
+            let object = Object {
+                id: ObjectId { namespace: "".into(), name: "n".into() },
+                revision: "5".into(),
+                dialect: Dialect::Kubernetes,
+                body: json!({"metadata": {"annotations": annotations}}).to_string().into(),
+            };
+            let (value, _) = convert(&object, false).unwrap().into_value();
+            String::from_utf8(value.bytes.to_vec()).unwrap()
+        };
+        let bare = node(&json!({}));
+        for (name, text) in [
+            ("IPv4VXLANTunnelAddr", "junk"),
+            ("IPv4VXLANTunnelAddr", "10.65.0.2/24"),
+            ("IPv6VXLANTunnelAddr", "10.65.0.2"),
+            ("IPv4WireguardInterfaceAddr", "fd00::1"),
+            ("IPv6WireguardInterfaceAddr", "fd00::1/64"),
+            ("VXLANTunnelMACAddr", "66:aa"),
+            ("VXLANTunnelMACAddrV6", "zz"),
+            ("RouteReflectorClusterID", "one"),
+            ("labels", "{"),
+            ("labels", "{\"a\":1}"),
+            ("annotations", "7"),
+        ] {
+            assert_eq!(node(&json!({name: text})), bare, "{name}: {text}");
+        }
+        let cluster = node(&json!({"RouteReflectorClusterID": "1.0.0.1/32"}));
+        assert!(cluster.contains("\"routeReflectorClusterID\":\"1.0.0.1/32\""), "{cluster}");
+        let interfaces = json!([{"name": "eth0", "addresses": ["10.0.0.1/24", "10.0.0.2"]}]).to_string();
+        let interfaces = node(&json!({"Interfaces": interfaces}));
+        assert!(interfaces.contains("\"addresses\":[\"10.0.0.2\"]"), "{interfaces}");
+    }
 
     #[test]
     fn tunnels_want_addresses_without_host_bits() {
@@ -237,15 +281,20 @@ mod tests {
             ("fd00::1", false),
             ("", false),
         ] {
-            assert_eq!(is_strict_v4_net(text), valid, "{text}");
+            assert_eq!(is_strict_v4(text), valid, "{text}");
         }
     }
 
     #[test]
-    fn the_first_address_of_a_range_follows_its_base() {
-        assert_eq!(first_address("10.244.1.0/24"), "10.244.1.1");
-        assert_eq!(first_address("10.244.1.255/24"), "10.244.1.1");
-        assert_eq!(first_address("fd00::/64"), "");
-        assert_eq!(first_address("junk"), "");
+    fn the_address_of_a_tunnel_follows_that_of_the_range() {
+        for (range, expected) in [
+            ("10.244.1.0/24", Some("10.244.1.1")),
+            ("10.244.1.7/24", Some("10.244.1.8")),
+            ("10.244.1.255/24", Some("10.244.1.0")),
+            ("fd00::/64", Some("")),
+            ("junk", None),
+        ] {
+            assert_eq!(tunnel_address(range).as_deref(), expected, "{range}");
+        }
     }
 }

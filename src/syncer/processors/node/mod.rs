@@ -103,6 +103,37 @@ mod tests {
     use super::*;
     use crate::syncer::kinds;
 
+    fn object(dialect: Dialect, body: &str) -> Object {
+        Object {
+            id: ObjectId { namespace: "".into(), name: "n".into() },
+            revision: "5".into(),
+            dialect,
+            body: body.to_owned().into(),
+        }
+    }
+
+    #[test]
+    fn any_text_of_a_hardware_address_is_a_setting() {
+        let node = object(Dialect::Etcd, r#"{"metadata":{"name":"n"},"spec":{"vxlanTunnelMACAddr":"zz"}}"#);
+        let mut out = Vec::new();
+        felix(&Context::default()).process(ObjectEvent::Put(&node), &mut out).unwrap();
+        let value = |key: &str| out.iter().find(|pair| pair.key.as_str() == key)?.value.clone();
+        assert_eq!(value("/calico/v1/host/n/config/VXLANTunnelMACAddr").unwrap().bytes, "zz");
+        assert!(value("/calico/v1/host/n/config/VXLANTunnelMACAddrV6").is_none());
+    }
+
+    #[test]
+    fn a_range_of_pods_that_is_none_costs_the_node_where_it_is_used() {
+        let node = object(Dialect::Kubernetes, r#"{"spec":{"podCIDR":"junk","podCIDRs":["junk"]}}"#);
+        for use_pod_cidr in [false, true] {
+            let mut out = Vec::new();
+            let ctx = Context { use_pod_cidr, ..Context::default() };
+            let result = felix(&ctx).process(ObjectEvent::Put(&node), &mut out);
+            assert_eq!(result.is_err(), use_pod_cidr);
+            assert_eq!(out.iter().all(|pair| pair.value.is_none()), use_pod_cidr);
+        }
+    }
+
     #[test]
     fn nodes_match_the_vectors() {
         let ran = run(

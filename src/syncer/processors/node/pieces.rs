@@ -6,7 +6,6 @@ use super::super::{blank, ipam_block};
 use crate::model::resource::Resource;
 use crate::model::schema::{Fields, Node};
 use crate::model::v1::Net;
-use crate::model::v1::endpoint::Mac;
 use crate::model::v1::ipam::AllocationBlock;
 use crate::model::v1::wireguard::Wireguard;
 use crate::model::{Key, KvPair, Revision, Value, gojson, net, no_revision};
@@ -15,16 +14,17 @@ use crate::model::{Key, KvPair, Revision, Value, gojson, net, no_revision};
 #[derive(Clone, Copy)]
 enum Form {
     Address,
-    Mac,
+    /// Any text: hardware addresses are not looked at.
+    AsWritten,
 }
 
 /// Settings of a node: name, where in `spec` they are, what they must look like.
 const SETTINGS: [(&str, &[&str], Form); 5] = [
     ("IpInIpTunnelAddr", &["bgp", "ipv4IPIPTunnelAddr"], Form::Address),
     ("IPv4VXLANTunnelAddr", &["ipv4VXLANTunnelAddr"], Form::Address),
-    ("VXLANTunnelMACAddr", &["vxlanTunnelMACAddr"], Form::Mac),
+    ("VXLANTunnelMACAddr", &["vxlanTunnelMACAddr"], Form::AsWritten),
     ("IPv6VXLANTunnelAddr", &["ipv6VXLANTunnelAddr"], Form::Address),
-    ("VXLANTunnelMACAddrV6", &["vxlanTunnelMACAddrV6"], Form::Mac),
+    ("VXLANTunnelMACAddrV6", &["vxlanTunnelMACAddrV6"], Form::AsWritten),
 ];
 
 /// Keys of all pieces that a node may have, but for its blocks.
@@ -39,7 +39,7 @@ pub(super) fn append(name: &str, node: &Resource, revision: &Revision, out: &mut
         let text = spec.and_then(|spec| spec.at(path)).and_then(Node::as_text).unwrap_or_default();
         let text = match form {
             Form::Address => net::parse_ip(text).map(|address| address.to_string()),
-            Form::Mac => Mac::parse(text).map(|_| text.to_owned()),
+            Form::AsWritten => Some(text.to_owned()).filter(|text| !text.is_empty()),
         };
         out.push(pair(setting_key(name, setting), text.map(Value::raw), revision));
     }

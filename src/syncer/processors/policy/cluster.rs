@@ -6,12 +6,13 @@ use super::super::simple::{Convert, Converted};
 use super::super::{ConvertError, body, check_metadata};
 use super::kubernetes::network;
 use super::kubernetes_types::{
-    ClusterPolicyPeer, ClusterPolicyPorts, ClusterPolicyProtocol, ClusterPolicyRule, ClusterPolicySpec,
+    ClusterPolicyPeer, ClusterPolicyPort, ClusterPolicyPorts, ClusterPolicyProtocol, ClusterPolicyRule,
+    ClusterPolicySpec,
 };
 use super::ports::PortGroups;
 use super::{calico, converted, labels};
 use crate::datastore::{Object, ObjectId};
-use crate::model::numorstring::Port;
+use crate::model::numorstring::{Port, is_port_name};
 use crate::model::v3::policy::{Body, PolicySpec};
 use crate::model::v3::rule::{EntityRule, Rule, RuleMetadata};
 use crate::model::{Key, keys};
@@ -37,11 +38,11 @@ impl Convert for ClusterPolicies {
             _ => return Ok(None),
         };
         let (selector, namespace_selector) = match &spec.subject {
-            ClusterPolicyPeer { pods: Some(pods), .. } => {
-                (labels::pods(Some(&pods.pod_selector)), labels::namespaces(Some(&pods.namespace_selector)))
-            }
             ClusterPolicyPeer { namespaces: Some(namespaces), .. } => {
                 (labels::pods(None), labels::namespaces(Some(namespaces)))
+            }
+            ClusterPolicyPeer { pods: Some(pods), .. } => {
+                (labels::pods(Some(&pods.pod_selector)), labels::namespaces(Some(&pods.namespace_selector)))
             }
             _ => return Ok(None),
         };
@@ -63,41 +64,38 @@ impl Convert for ClusterPolicies {
     }
 }
 
-/// All rules of a direction. One that cannot be converted fails closed: it denies everything, unless it would have allowed.
+/// All rules of a direction. One that cannot be converted fails closed, as in Calico: it denies everything where it would
+/// have denied or passed on, and is left out where it would have allowed or its action is not known.
 fn rules(rules: &[ClusterPolicyRule], ingress: bool, left_out: &mut Vec<String>) -> Vec<Rule> {
     let direction = if ingress { "ingress" } else { "egress" };
     let mut converted = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
         match expand(rule, ingress) {
             Ok(rules) => converted.extend(rules),
-            Err(reason) if rule.action == "Accept" => {
-                left_out.push(format!("spec.{direction}[{index}] left out: {reason}"));
-            }
-            Err(reason) => {
+            Err(reason) if matches!(rule.action.as_str(), "Deny" | "Pass") => {
                 left_out.push(format!("spec.{direction}[{index}] denies everything: {reason}"));
                 converted.push(Rule { action: "Deny".to_owned(), ..Rule::default() });
             }
+            Err(reason) => left_out.push(format!("spec.{direction}[{index}] left out: {reason}")),
         }
     }
     converted
 }
 
-/// One rule per protocol and peer.
+/// One rule per protocol and peer; without peers none.
 fn expand(rule: &ClusterPolicyRule, ingress: bool) -> Result<Vec<Rule>, String> {
     let action = match rule.action.as_str() {
         "Accept" => "Allow",
         action @ ("Deny" | "Pass") => action,
         other => return Err(format!("action {other:?} is none of Accept, Deny, Pass")),
     };
+    let groups = groups(&rule.protocols)?;
     let peers = if ingress { &rule.from } else { &rule.to };
-    if peers.is_empty() {
-        return Err("no peers".to_owned());
-    }
     let entities: Vec<EntityRule> = peers.iter().map(|peer| entity(peer, ingress)).collect::<Result<_, _>>()?;
     let metadata = (!rule.name.is_empty())
         .then(|| RuleMetadata { annotations: Some(BTreeMap::from([("name".to_owned(), rule.name.clone())])) });
     let mut rules = Vec::new();
-    for (protocol, ports) in groups(&rule.protocols)?.into_rules() {
+    for (protocol, ports) in groups.into_rules() {
         for entity in &entities {
             let mut peer = entity.clone();
             let (source, destination) = if ingress {
@@ -113,54 +111,60 @@ fn expand(rule: &ClusterPolicyRule, ingress: bool) -> Result<Vec<Rule>, String> 
     Ok(rules)
 }
 
+/// A peer. Of several that are set pods win over namespaces, and networks narrow either.
 fn entity(peer: &ClusterPolicyPeer, ingress: bool) -> Result<EntityRule, String> {
+    let networks = if ingress { &[][..] } else { &peer.networks };
+    let nets = networks.iter().map(|cidr| network(cidr)).collect::<Result<_, _>>()?;
     match peer {
         ClusterPolicyPeer { pods: Some(pods), .. } => Ok(EntityRule {
             selector: labels::pods(Some(&pods.pod_selector)),
             namespace_selector: labels::namespaces(Some(&pods.namespace_selector)),
+            nets,
             ..EntityRule::default()
         }),
         ClusterPolicyPeer { namespaces: Some(namespaces), .. } => {
-            Ok(EntityRule { namespace_selector: labels::namespaces(Some(namespaces)), ..EntityRule::default() })
+            Ok(EntityRule { namespace_selector: labels::namespaces(Some(namespaces)), nets, ..EntityRule::default() })
         }
-        ClusterPolicyPeer { networks, .. } if !ingress && !networks.is_empty() => Ok(EntityRule {
-            nets: networks.iter().map(|cidr| network(cidr)).collect::<Result<_, _>>()?,
-            ..EntityRule::default()
-        }),
+        _ if !networks.is_empty() => Ok(EntityRule { nets, ..EntityRule::default() }),
         _ => Err("a peer is neither namespaces nor pods nor (egress) networks".to_owned()),
     }
 }
 
+/// Ports by protocol. An entry that says nothing means any traffic, whatever the others say.
 fn groups(protocols: &[ClusterPolicyProtocol]) -> Result<PortGroups, String> {
-    if protocols.is_empty() {
-        return Ok(PortGroups::any());
-    }
     let mut groups = PortGroups::default();
     for entry in protocols {
         let numbered = [("TCP", &entry.tcp), ("UDP", &entry.udp), ("SCTP", &entry.sctp)];
         match numbered.into_iter().find_map(|(name, ports)| ports.as_ref().map(|ports| (name, ports))) {
             Some((protocol, ports)) => groups.add(protocol, port(ports)?),
-            None if entry.destination_named_port.is_empty() => {
-                return Err("a protocol is neither tcp nor udp nor sctp nor destinationNamedPort".to_owned());
-            }
-            None => {
-                let name =
-                    entry.destination_named_port.parse().map_err(|error| format!("destinationNamedPort: {error}"))?;
-                groups.add("", Some(name));
-            }
+            None if entry.destination_named_port.is_empty() => return Ok(PortGroups::any()),
+            None => groups.add("", Some(named(&entry.destination_named_port)?)),
         }
     }
-    Ok(groups)
+    Ok(if protocols.is_empty() { PortGroups::any() } else { groups })
 }
 
+/// A named port; also of a name that reads as a number, which validation then refuses.
+fn named(name: &str) -> Result<Port, String> {
+    if is_port_name(name) {
+        Ok(Port::Named(name.to_owned()))
+    } else {
+        Err(format!("destinationNamedPort {name:?} is not the name of a port"))
+    }
+}
+
+/// The port, none for all of them. Numbers beyond 16 bits lose what is beyond, as in Calico; the API server refuses them.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "this is what Calico does")]
 fn port(ports: &ClusterPolicyPorts) -> Result<Option<Port>, String> {
-    let Some(port) = &ports.destination_port else { return Ok(None) };
-    let text = match port.range {
-        Some(range) => format!("{}:{}", range.start, range.end),
-        None => port.number.to_string(),
-    };
-    match text.parse() {
-        Ok(port @ Port::Numeric(first, _)) if first > 0 => Ok(Some(port)),
-        _ => Err(format!("destinationPort {text} is not a port or range from low to high")),
+    match &ports.destination_port {
+        Some(ClusterPolicyPort { number, .. }) if *number != 0 => Ok(Some(Port::single(*number as u16))),
+        Some(ClusterPolicyPort { range: Some(range), .. }) => {
+            let (first, last) = (range.start as u16, range.end as u16);
+            if first > last {
+                return Err(format!("destinationPort {first}:{last} is not a range from low to high"));
+            }
+            Ok(Some(Port::Numeric(first, last)))
+        }
+        _ => Ok(None),
     }
 }

@@ -7,7 +7,7 @@ use super::ports::PortGroups;
 use super::{STAGED_DELETE, calico, converted, labels};
 use crate::datastore::{Object, ObjectId};
 use crate::model::net::parse_cidr;
-use crate::model::numorstring::Port;
+use crate::model::numorstring::{Port, Protocol};
 use crate::model::schema::IntOrString;
 use crate::model::v3::policy::{Body, PolicySpec};
 use crate::model::v3::rule::{EntityRule, Rule};
@@ -46,7 +46,7 @@ impl Convert for KubernetesPolicies {
         if self.staged && spec.staged_action == STAGED_DELETE {
             return Ok(None);
         }
-        let mut left_out = Vec::new();
+        let mut left_out = LeftOut::default();
         let v3 = PolicySpec {
             order: Some(ORDER),
             selector: labels::pods(Some(&spec.pod_selector)),
@@ -55,9 +55,12 @@ impl Convert for KubernetesPolicies {
             types: types(&spec.policy_types),
             ..PolicySpec::default()
         };
+        if self.staged && left_out.bad_ports {
+            return Err(ConvertError::new(left_out.reasons.join("; ")));
+        }
         let mut policy = calico::namespaced(v3, &object.id.namespace);
         policy.staged_action = Some(spec.staged_action).filter(|action| self.staged && !action.is_empty());
-        Ok(Some(converted(policy, &left_out)))
+        Ok(Some(converted(policy, &left_out.reasons)))
     }
 }
 
@@ -74,29 +77,48 @@ fn types(listed: &[String]) -> Vec<String> {
     types
 }
 
+/// Rules that could not be converted.
+#[derive(Debug, Default)]
+struct LeftOut {
+    reasons: Vec<String>,
+    /// One of them for its ports: Calico then does not send a staged policy at all, while other policies lose the rule.
+    bad_ports: bool,
+}
+
+/// Why a rule cannot be converted.
+enum Fault {
+    Ports(String),
+    Peer(String),
+}
+
 /// All rules of a direction. One that cannot be converted is left out: rules only ever allow, so that narrows the policy.
-fn rules(rules: &[NetworkPolicyRule], ingress: bool, left_out: &mut Vec<String>) -> Vec<Rule> {
+fn rules(rules: &[NetworkPolicyRule], ingress: bool, left_out: &mut LeftOut) -> Vec<Rule> {
     let direction = if ingress { "ingress" } else { "egress" };
     let mut converted = Vec::new();
     for (index, rule) in rules.iter().enumerate() {
         match expand(rule, ingress) {
             Ok(rules) => converted.extend(rules),
-            Err(reason) => left_out.push(format!("spec.{direction}[{index}] left out: {reason}")),
+            Err(fault) => {
+                left_out.bad_ports |= matches!(fault, Fault::Ports(_));
+                let (Fault::Ports(reason) | Fault::Peer(reason)) = fault;
+                left_out.reasons.push(format!("spec.{direction}[{index}] left out: {reason}"));
+            }
         }
     }
     converted
 }
 
 /// One rule per protocol and peer.
-fn expand(rule: &NetworkPolicyRule, ingress: bool) -> Result<Vec<Rule>, String> {
+fn expand(rule: &NetworkPolicyRule, ingress: bool) -> Result<Vec<Rule>, Fault> {
+    let groups = groups(&rule.ports).map_err(Fault::Ports)?;
     let peers = if ingress { &rule.from } else { &rule.to };
     let entities = if peers.is_empty() {
         vec![EntityRule::default()]
     } else {
-        peers.iter().map(entity).collect::<Result<_, _>>()?
+        peers.iter().map(entity).collect::<Result<_, _>>().map_err(Fault::Peer)?
     };
     let mut rules = Vec::new();
-    for (protocol, ports) in groups(&rule.ports)?.into_rules() {
+    for (protocol, ports) in groups.into_rules() {
         for entity in &entities {
             let mut peer = entity.clone();
             let (source, destination) = if ingress {
@@ -118,8 +140,9 @@ fn groups(ports: &[NetworkPolicyPort]) -> Result<PortGroups, String> {
     }
     let mut groups = PortGroups::default();
     for entry in ports {
-        let protocol = entry.protocol.as_deref().unwrap_or(DEFAULT_PROTOCOL);
-        groups.add(protocol, entry.port.as_ref().map(|port| numbered(port, entry.end_port)).transpose()?);
+        // In its canonical spelling, so that one protocol is one group.
+        let protocol = Protocol::protocol_from_text(entry.protocol.as_deref().unwrap_or(DEFAULT_PROTOCOL)).to_string();
+        groups.add(&protocol, entry.port.as_ref().map(|port| numbered(port, entry.end_port)).transpose()?);
     }
     Ok(groups)
 }

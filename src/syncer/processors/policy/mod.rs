@@ -137,8 +137,8 @@ mod tests {
         assert!(error.contains("spec.ingress[0]") && error.contains("spec.ingress[1]"), "{error}");
 
         let body = r#"{"spec":{"tier":"Admin","subject":{"pods":{}},"egress":[
-            {"action":"Deny","to":[]},
-            {"action":"Accept","to":[{"namespaces":{}}],"protocols":[{"tcp":{"destinationPort":{"number":0}}}]},
+            {"action":"Deny","to":[{}]},
+            {"action":"Accept","to":[{"networks":["10.0.0.0/33"]}]},
             {"action":"Pass","to":[{"namespaces":{}}],"protocols":[{"tcp":{}},{"tcp":{"destinationPort":{"number":1}}}]}]}}"#;
         let (value, error) = convert(cluster(&context), Dialect::Kubernetes, body);
         let value = value.unwrap();
@@ -150,6 +150,93 @@ mod tests {
             "{value}"
         );
         assert!(error.is_some_and(|error| error.contains("denies everything") && error.contains("left out")));
+    }
+
+    /// The outbound rules of a ClusterNetworkPolicy with one of them, and what is reported.
+    fn cluster_rule(rule: &str) -> (String, Option<String>) {
+        let body = format!(r#"{{"spec":{{"tier":"Admin","subject":{{"pods":{{}}}},"egress":[{rule}]}}}}"#);
+        let (value, error) = convert(cluster(&Context::default()), Dialect::Kubernetes, &body);
+        let value: serde_json::Value = serde_json::from_str(&value.unwrap()).unwrap();
+        let mut rules = value["outbound_rules"].clone();
+        for rule in rules.as_array_mut().into_iter().flatten().filter_map(serde_json::Value::as_object_mut) {
+            rule.retain(|field, _| ["action", "protocol", "dst_ports", "dst_nets"].contains(&field.as_str()));
+        }
+        (if rules.is_null() { String::new() } else { rules.to_string() }, error)
+    }
+
+    #[test]
+    fn edges_of_rules_of_cluster_network_policies() {
+        for (rule, expected, reported) in [
+            (r#"{"action":"Allow","to":[{"namespaces":{}}]}"#, "", true),
+            (r#"{"action":"Deny","to":[]}"#, "", false),
+            (r#"{"action":"Pass"}"#, "", false),
+            (r#"{"action":"Deny","to":[{}]}"#, r#"[{"action":"deny"}]"#, true),
+            (
+                r#"{"action":"Accept","to":[{"namespaces":{}}],"protocols":[{"tcp":{}},{}]}"#,
+                r#"[{"action":"allow"}]"#,
+                false,
+            ),
+            (
+                r#"{"action":"Accept","to":[{"namespaces":{}}],"protocols":[{"tcp":{"destinationPort":{}}}]}"#,
+                r#"[{"action":"allow","protocol":"tcp"}]"#,
+                false,
+            ),
+            (
+                r#"{"action":"Deny","to":[{"namespaces":{}}],"protocols":[{"tcp":{"destinationPort":{"number":0}}}]}"#,
+                r#"[{"action":"deny","protocol":"tcp"}]"#,
+                false,
+            ),
+            (
+                r#"{"action":"Deny","to":[{"namespaces":{}}],"protocols":[{"udp":{"destinationPort":{"number":53,"range":{"start":1,"end":2}}}}]}"#,
+                r#"[{"action":"deny","dst_ports":[53],"protocol":"udp"}]"#,
+                false,
+            ),
+            (
+                r#"{"action":"Accept","to":[{"namespaces":{}}],"protocols":[{"udp":{"destinationPort":{"range":{"start":2,"end":1}}}}]}"#,
+                "",
+                true,
+            ),
+            (
+                r#"{"action":"Accept","to":[{"namespaces":{}}],"protocols":[{"destinationNamedPort":"80"}]}"#,
+                r#"[{"action":"allow","dst_ports":["80"]}]"#,
+                false,
+            ),
+            (
+                r#"{"action":"Accept","to":[{"namespaces":{},"networks":["10.1.2.3/8"]}]}"#,
+                r#"[{"action":"allow","dst_nets":["10.0.0.0/8"]}]"#,
+                false,
+            ),
+        ] {
+            let (rules, error) = cluster_rule(rule);
+            assert_eq!((rules.as_str(), error.is_some()), (expected, reported), "{rule}: {error:?}");
+        }
+    }
+
+    #[test]
+    fn a_protocol_is_one_rule_however_it_is_spelt() {
+        let body = r#"{"spec":{"podSelector":{},"ingress":[
+            {"ports":[{"protocol":"tcp","port":80},{"protocol":"TCP","port":443}]}]}}"#;
+        let (value, _) = convert(kubernetes(&Context::default()), Dialect::Kubernetes, body);
+        let value = value.unwrap();
+        assert!(
+            value.contains(r#""inbound_rules":[{"action":"allow","protocol":"tcp","dst_ports":[80,443]}]"#),
+            "{value}"
+        );
+    }
+
+    #[test]
+    fn a_staged_policy_with_ports_that_are_none_is_not_sent() {
+        let context = Context::default();
+        let ports = r#"{"spec":{"podSelector":{},"ingress":[
+            {"ports":[{"port":"not valid!"}]},{"ports":[{"port":80}]}]}}"#;
+        let peer = r#"{"spec":{"podSelector":{},"ingress":[
+            {"from":[{"ipBlock":{"cidr":"10.0.0.0/33"}}]},{"ports":[{"port":80}]}]}}"#;
+        for (body, is_sent) in [(ports, false), (peer, true)] {
+            let (value, error) = convert(calico(&kinds::STAGED_KUBERNETES_NETWORK_POLICY, &context), Dialect::V3, body);
+            assert_eq!(value.is_some(), is_sent, "{body}");
+            assert!(error.is_some_and(|error| error.contains("spec.ingress[0]")), "{body}");
+            assert!(convert(kubernetes(&context), Dialect::Kubernetes, body).0.is_some(), "{body}");
+        }
     }
 
     #[test]

@@ -74,7 +74,7 @@ impl Processor for WorkloadEndpoints {
                     )));
                 };
                 let (value, result) = match v3::convert(object) {
-                    Ok(value) => (Some(value), Ok(())),
+                    Ok(value) => (value, Ok(())),
                     Err(error) => (None, Err(error)),
                 };
                 out.push(sent(key, value, object));

@@ -78,11 +78,15 @@ pub(super) fn controls(annotations: &TextMap<'_>) -> Option<QosControls> {
 /// The mark that annotations ask for; nothing when it is not one.
 pub(in crate::syncer::processors) fn dscp(annotations: &TextMap<'_>) -> Option<Uint8OrString> {
     let text = annotations.get("qos.projectcalico.org/dscp")?;
-    if let Ok(number) = text.parse::<u8>() {
-        return (number <= MAX_DSCP).then_some(Uint8OrString::Number(number));
+    let known = |text: &str| DSCP_NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(text));
+    match Uint8OrString::from_text(text.to_owned()) {
+        Uint8OrString::Number(number) => (number <= MAX_DSCP).then_some(Uint8OrString::Number(number)),
+        // Blanks around a name are let pass, and stay.
+        Uint8OrString::Name(text) => match known(&text) {
+            Some(name) => Some(Uint8OrString::Name(name.to_owned())),
+            None => known(text.trim()).is_some().then_some(Uint8OrString::Name(text)),
+        },
     }
-    let name = DSCP_NAMES.into_iter().find(|name| name.eq_ignore_ascii_case(text))?;
-    Some(Uint8OrString::Name(name.to_owned()))
 }
 
 impl Direction {
@@ -177,6 +181,9 @@ mod tests {
             ("64", "null"),
             ("cs7", "null"),
             ("-1", "null"),
+            ("+5", "null"),
+            (" 5", "null"),
+            (" EF", r#"{"dscp":" EF"}"#),
             ("", "null"),
         ] {
             check(&[("dscp", text)], expected);

@@ -111,13 +111,18 @@ struct Port<'a> {
     _host_ip: Text<'a>,
 }
 
-/// The value of a stored endpoint.
-pub(super) fn convert(object: &Object) -> Result<Value, ConvertError> {
+/// The value of a stored endpoint; none for one without networks, of which agents could make no rules yet.
+pub(super) fn convert(object: &Object) -> Result<Option<Value>, ConvertError> {
     gojson::parse_with(&object.body, |body| {
         let resource: Resource<'_, Spec<'_>> = strict::from_str(body).map_err(unreadable)?;
         let meta = resource.metadata.unwrap_or_default().settle(object.dialect).map_err(ConvertError::new)?;
-        let endpoint = endpoint(meta, resource.spec.unwrap_or_default()).map_err(ConvertError::new)?;
-        Ok(rejected_or_raw(gojson::to_bytes(&endpoint), rules::endpoint::workload_endpoint(&endpoint)))
+        let spec = resource.spec.unwrap_or_default();
+        if spec.ip_networks.as_ref().is_none_or(Vec::is_empty) {
+            return Ok(None);
+        }
+        let endpoint = endpoint(meta, spec).map_err(ConvertError::new)?;
+        let checked = rules::endpoint::workload_endpoint(&endpoint);
+        Ok(Some(rejected_or_raw(gojson::to_bytes(&endpoint), checked)))
     })
 }
 
@@ -144,9 +149,9 @@ fn endpoint<'a>(meta: Meta<'a>, spec: Spec<'a>) -> Result<WorkloadEndpoint<'a>, 
         text => Some(Mac::parse(text).ok_or_else(|| format!("spec.mac: {text:?} is not a hardware address"))?),
     };
     let spoofed = spec.allow_spoofed_source_prefixes.iter().flatten().enumerate().map(|(at, text)| {
-        net::parse_cidr(text)
-            .map(|net| Net(net.trunc()))
-            .ok_or_else(|| format!("spec.allowSpoofedSourcePrefixes[{at}]: {:?} is not a network", &**text))
+        net::parse_net(text)
+            .map(Net)
+            .ok_or_else(|| format!("spec.allowSpoofedSourcePrefixes[{at}]: {:?} is not an address or network", &**text))
     });
     Ok(WorkloadEndpoint {
         state: "active",
@@ -206,6 +211,45 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::datastore::Dialect;
+
+    fn converted(spec: &serde_json::Value) -> Option<String> {
+        let object = Object {
+            id: id("ns", "host1-openstack-vm1-tap0"),
+            revision: "5".into(),
+            dialect: Dialect::Etcd,
+            body: serde_json::json!({ "spec": spec }).to_string().into(),
+        };
+        convert(&object).unwrap().map(|value| String::from_utf8(value.bytes.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn an_endpoint_without_networks_is_not_sent() {
+        use serde_json::json;
+        for networks in [json!(null), json!([])] {
+            assert_eq!(converted(&json!({"interfaceName": "tap0", "ipNetworks": networks})), None);
+        }
+        assert!(converted(&json!({"interfaceName": "tap0", "ipNetworks": ["10.0.0.1"]})).is_some());
+    }
+
+    #[test]
+    fn spoofed_sources_may_be_addresses() {
+        let value = converted(&serde_json::json!({
+            "interfaceName": "tap0", "ipNetworks": ["10.0.0.1/32"],
+            "allowSpoofedSourcePrefixes": ["10.1.1.1", "10.2.3.4/16"],
+        }));
+        let value = value.unwrap();
+        assert!(value.contains(r#"["10.1.1.1/32","10.2.0.0/16"]"#), "{value}");
+    }
+
+    #[test]
+    fn texts_of_digits_are_numbers() {
+        let value = converted(&serde_json::json!({
+            "interfaceName": "tap0", "ipNetworks": ["10.0.0.1/32"], "qosControls": {"dscp": "20"},
+        }));
+        let value = value.unwrap();
+        assert!(value.contains(r#""dscp":20"#), "{value}");
+    }
 
     fn id(namespace: &str, name: &str) -> ObjectId {
         ObjectId { namespace: namespace.into(), name: name.into() }
