@@ -19,8 +19,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::api::PartialObjectMeta;
-use kube::runtime::watcher::{self, Event};
+use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -30,6 +29,8 @@ use tracing::{debug, info};
 use super::super::Kind;
 use super::super::backoff::Backoff;
 use super::client::ApiClient;
+use super::config::DEFAULT_PAGE_LIMIT;
+use super::failure::Failure;
 use super::lock;
 
 /// For how long the server has to answer that it does not know a kind, if no definition tells: one that has just begun says so
@@ -51,6 +52,12 @@ const SETTLE: (Duration, Duration) = (Duration::from_millis(250), Duration::from
 const FAILED_PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 /// The same when that is not permitted: somebody has to change a role first, or the server has just begun.
 const FORBIDDEN_PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
+
+/// How long the server is asked to keep the watch open, in seconds, and how much later it counts as cut.
+const OPEN_SECONDS: u32 = 290;
+const ENDS_WITHIN: Duration = Duration::from_secs(10);
+/// A watch that ends sooner than this is opened again after a pause.
+const WATCH_TOO_SHORT: Duration = Duration::from_secs(1);
 
 /// How well the definitions can be seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -241,77 +248,124 @@ impl Crds {
     }
 }
 
-/// Keeps `known` up to date until dropped.
+/// The names of definitions, and nothing else of them: they are large.
+type Definitions = Api<PartialObjectMeta<CustomResourceDefinition>>;
+
+/// Keeps `known` up to date until dropped. After a failure the watch goes on where it was, if it can.
 async fn follow(client: ApiClient, known: watch::Sender<Known>) {
     let pauses = |(first, longest)| Backoff::new(first, longest, rand::random());
     let (mut failed, mut forbidden) = (pauses(FAILED_PAUSES), pauses(FORBIDDEN_PAUSES));
+    let mut position: Option<String> = None;
     let mut told = false;
     loop {
-        // Made anew after every failure: the library would go on at its position without telling that it is in order again, and
-        // credentials may have changed.
-        let api: Api<PartialObjectMeta<CustomResourceDefinition>> = Api::all(client.library());
-        let mut events = Box::pin(watcher::watcher(api, watcher::Config::default()));
-        let mut initial: HashSet<String> = HashSet::new();
-        let pause = loop {
-            match events.next().await {
-                None => break failed.next_delay(),
-                Some(Ok(Event::Init)) => initial.clear(),
-                Some(Ok(Event::InitApply(definition))) => {
-                    initial.insert(definition.name_any());
+        // Made anew: credentials may have changed.
+        let api = Definitions::all(client.library());
+        let began = Instant::now();
+        let error = match in_step(&api, &known, &mut position).await {
+            Ok(()) if began.elapsed() >= WATCH_TOO_SHORT => {
+                failed.reset();
+                forbidden.reset();
+                continue;
+            }
+            Ok(()) => {
+                sleep(failed.next_delay()).await;
+                continue;
+            }
+            Err(error) => error,
+        };
+        let failure = match &error {
+            kube::Error::Api(status) => Failure::of_event(status),
+            error => Failure::of_client(error),
+        };
+        let sight = if matches!(failure, Failure::Forbidden(_)) { Sight::Forbidden } else { Sight::None };
+        see(&known, sight);
+        let pause = match failure {
+            Failure::Forbidden(_) | Failure::Unauthorized(_) => {
+                if !std::mem::replace(&mut told, true) {
+                    info!(
+                        %error,
+                        "definitions of kinds may not be watched: a kind counts as missing once it is for some seconds, and \
+                         is looked for now and then; to be told of them, add to the ClusterRole: \
+                         {{apiGroups: [\"apiextensions.k8s.io\"], resources: [\"customresourcedefinitions\"], \
+                         verbs: [\"list\", \"watch\"]}}"
+                    );
                 }
-                Some(Ok(Event::InitDone)) => {
-                    failed.reset();
-                    forbidden.reset();
-                    known.send_modify(|known| {
-                        known.changes += 1;
-                        known.sight = Sight::Full;
-                        known.names.clear();
-                        std::mem::take(&mut initial).into_iter().for_each(|name| known.put(name));
-                        debug!(definitions = known.names.len(), "watching definitions of kinds");
-                    });
-                }
-                Some(Ok(Event::Apply(definition))) => known.send_modify(|known| {
-                    known.changes += 1;
-                    known.put(definition.name_any());
-                }),
-                Some(Ok(Event::Delete(definition))) => known.send_modify(|known| {
-                    known.names.remove(&definition.name_any());
-                }),
-                Some(Err(error)) => {
-                    let refused = refusal(&error);
-                    let sight = if refused == Some(403) { Sight::Forbidden } else { Sight::None };
-                    known.send_if_modified(|known| std::mem::replace(&mut known.sight, sight) != sight);
-                    if refused.is_none() {
-                        debug!(%error, "the watch of definitions failed; trying again");
-                        break failed.next_delay();
-                    }
-                    if !std::mem::replace(&mut told, true) {
-                        info!(
-                            %error,
-                            "definitions of kinds may not be watched: a kind counts as missing once it is for some seconds, and \
-                             is looked for now and then; to be told of them, add to the ClusterRole: \
-                             {{apiGroups: [\"apiextensions.k8s.io\"], resources: [\"customresourcedefinitions\"], \
-                             verbs: [\"list\", \"watch\"]}}"
-                        );
-                    }
-                    break forbidden.next_delay();
-                }
+                forbidden.next_delay()
+            }
+            Failure::Retry { after, .. } => failed.next_delay().max(after.unwrap_or_default()),
+            // What the server says about the position: a list is needed.
+            _ => {
+                position = None;
+                failed.next_delay()
             }
         };
+        debug!(%error, ?pause, "definitions of kinds cannot be watched; trying again");
         sleep(pause).await;
     }
 }
 
-/// The code, if the server refused us.
-fn refusal(error: &watcher::Error) -> Option<u16> {
-    let (watcher::Error::InitialListFailed(kube::Error::Api(status))
-    | watcher::Error::WatchStartFailed(kube::Error::Api(status))
-    | watcher::Error::WatchFailed(kube::Error::Api(status))
-    | watcher::Error::WatchError(status)) = error
-    else {
-        return None;
+/// Reads all definitions unless there is a position, and then what changes from there, until the watch ends.
+async fn in_step(
+    api: &Definitions,
+    known: &watch::Sender<Known>,
+    position: &mut Option<String>,
+) -> Result<(), kube::Error> {
+    let from = match position {
+        Some(from) => from,
+        None => position.insert(list(api, known).await?),
     };
-    matches!(status.code, 401 | 403).then_some(status.code)
+    let params = WatchParams::default().timeout(OPEN_SECONDS);
+    let mut events = Box::pin(api.watch_metadata(&params, from).await?);
+    see(known, Sight::Full);
+    let patience = Duration::from_secs(u64::from(OPEN_SECONDS)) + ENDS_WITHIN;
+    // Silence is an end as any other: whether the server is there shows when the watch is opened again.
+    while let Ok(Some(event)) = timeout(patience, events.next()).await {
+        *from = match event? {
+            WatchEvent::Added(definition) | WatchEvent::Modified(definition) => {
+                known.send_modify(|known| {
+                    known.changes += 1;
+                    known.put(definition.name_any());
+                });
+                definition.metadata.resource_version.unwrap_or_default()
+            }
+            WatchEvent::Deleted(definition) => {
+                known.send_modify(|known| {
+                    known.names.remove(&definition.name_any());
+                });
+                definition.metadata.resource_version.unwrap_or_default()
+            }
+            WatchEvent::Bookmark(bookmark) => bookmark.metadata.resource_version,
+            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+        };
+    }
+    Ok(())
+}
+
+/// Reads all definitions. Returns their revision.
+async fn list(api: &Definitions, known: &watch::Sender<Known>) -> Result<String, kube::Error> {
+    let mut names = HashSet::new();
+    let mut params = ListParams::default().limit(DEFAULT_PAGE_LIMIT);
+    loop {
+        let page = api.list_metadata(&params).await?;
+        names.extend(page.items.iter().map(|definition| definition.name_any()));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params = params.continue_token(&token),
+            None => {
+                known.send_modify(|known| {
+                    known.changes += 1;
+                    known.sight = Sight::Full;
+                    known.names.clear();
+                    names.into_iter().for_each(|name| known.put(name));
+                    debug!(definitions = known.names.len(), "definitions of kinds are known");
+                });
+                return Ok(page.metadata.resource_version.unwrap_or_default());
+            }
+        }
+    }
+}
+
+fn see(known: &watch::Sender<Known>, sight: Sight) {
+    known.send_if_modified(|known| std::mem::replace(&mut known.sight, sight) != sight);
 }
 
 #[cfg(test)]
@@ -336,7 +390,7 @@ mod tests {
         (crds, vec![NAME.to_owned()])
     }
 
-    fn see(crds: &Crds, sight: Sight, defined: bool) {
+    fn set(crds: &Crds, sight: Sight, defined: bool) {
         crds.known.send_modify(|known| {
             known.sight = sight;
             known.changes += 1;
@@ -356,7 +410,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pauses_grow_while_a_defined_kind_is_missing_and_begin_anew_once_it_was_found() {
         let (crds, names) = crds();
-        see(&crds, Sight::Full, true);
+        set(&crds, Sight::Full, true);
         for expected in [250, 500, 1000, 2000] {
             assert_eq!(waits(&crds, &names).await, expected);
         }
@@ -370,7 +424,7 @@ mod tests {
         for (sight, expected) in
             [(Sight::None, POLL_CALICO), (Sight::Forbidden, POLL_CALICO), (Sight::Full, POLL_WATCHED)]
         {
-            see(&crds, sight, false);
+            set(&crds, sight, false);
             let others = async {
                 loop {
                     sleep(Duration::from_secs(3)).await;
@@ -388,11 +442,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_a_definition_a_kind_is_missing_and_its_objects_are_gone_only_if_it_had_one() {
         let (crds, names) = crds();
-        see(&crds, Sight::Full, false);
+        set(&crds, Sight::Full, false);
         assert_eq!(crds.judge(&TIER, &names).await, Absence::Certain { gone: false });
-        see(&crds, Sight::Full, true);
+        set(&crds, Sight::Full, true);
         crds.found(&TIER);
-        see(&crds, Sight::Full, false);
+        set(&crds, Sight::Full, false);
         assert_eq!(crds.judge(&TIER, &names).await, Absence::Certain { gone: true });
         assert_eq!(waits(&crds, &names).await, POLL_WATCHED.as_millis(), "that was told");
     }
@@ -401,7 +455,7 @@ mod tests {
     async fn a_kind_that_is_defined_or_whose_definition_may_not_be_seen_is_missing_when_that_lasts() {
         for (sight, defined) in [(Sight::Full, true), (Sight::Forbidden, false)] {
             let (crds, names) = crds();
-            see(&crds, sight, defined);
+            set(&crds, sight, defined);
             assert_eq!(crds.judge(&TIER, &names).await, Absence::Uncertain);
             sleep(ABSENT_AFTER / 2).await;
             assert_eq!(crds.judge(&TIER, &names).await, Absence::Uncertain);
@@ -432,7 +486,7 @@ mod tests {
         let (crds, names) = crds();
         let seen = async {
             sleep(ABSENT_AFTER + Duration::from_secs(1)).await;
-            see(&crds, Sight::Forbidden, false);
+            set(&crds, Sight::Forbidden, false);
         };
         let (absence, ()) = tokio::join!(crds.judge(&TIER, &names), seen);
         assert_eq!(absence, Absence::Uncertain);
@@ -441,12 +495,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_kind_that_was_not_served_is_looked_for_once_its_definition_goes() {
         let (crds, names) = crds();
-        see(&crds, Sight::Full, true);
+        set(&crds, Sight::Full, true);
         for _ in 0..2 {
             crds.judge(&TIER, &names).await;
             sleep(ABSENT_AFTER).await;
         }
-        see(&crds, Sight::Full, false);
+        set(&crds, Sight::Full, false);
         assert_eq!(waits(&crds, &names).await, SETTLE.0.as_millis());
     }
 }
