@@ -483,12 +483,12 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn waiting_for_the_definitions_makes_no_answer_one_that_lasts() {
-        let (crds, names) = crds();
+        let ((crds, names), tier) = (crds(), TIER);
         let seen = async {
             sleep(ABSENT_AFTER + Duration::from_secs(1)).await;
             set(&crds, Sight::Forbidden, false);
         };
-        let (absence, ()) = tokio::join!(crds.judge(&TIER, &names), seen);
+        let (absence, ()) = tokio::join!(crds.judge(&tier, &names), seen);
         assert_eq!(absence, Absence::Uncertain);
     }
 
