@@ -80,14 +80,18 @@ impl Definitions {
     pub(crate) fn add(&self, name: &str) {
         let Defined::Served { names, watches } = &mut *self.0.lock().expect("no panic before") else { return };
         names.push(name.to_owned());
-        watches.iter().for_each(|watch| watch.event("ADDED", &definition(name)));
+        for watch in watches {
+            watch.event("ADDED", &definition(name));
+        }
     }
 
     /// One less.
     pub(crate) fn remove(&self, name: &str) {
         let Defined::Served { names, watches } = &mut *self.0.lock().expect("no panic before") else { return };
         names.retain(|known| known != name);
-        watches.iter().for_each(|watch| watch.event("DELETED", &definition(name)));
+        for watch in watches {
+            watch.event("DELETED", &definition(name));
+        }
     }
 
     fn answer(&self, asked: Asked) {

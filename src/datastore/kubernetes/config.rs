@@ -178,7 +178,7 @@ impl KubernetesConfig {
         }
         if let Some(path) = &self.ca_file {
             let wrong = |reason: &dyn std::fmt::Display| {
-                settings(format!("K8S_CA_FILE {path:?} holds no certificates: {reason}"))
+                settings(format!("K8S_CA_FILE {} holds no certificates: {reason}", path.display()))
             };
             let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
             let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;

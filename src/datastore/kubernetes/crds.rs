@@ -7,10 +7,11 @@
 //! and then.
 //!
 //! ```text
-//!  404 for a kind ──► definitions watched, none of it          ──► absent; gone if there was a definition before
-//!                     definitions watched, there is one        ─┐
-//!                     definitions not permitted                ─┴► absent if 404 for long, else not certain
-//!                     definitions not known (now)              ──► not certain
+//!  404 for a kind ──► definitions watched, none of it           ──► absent; gone if there was a definition before
+//!                     definitions watched, there is one         ─┐
+//!                     none, but it was served (by an aggregated  ├► absent if 404 for long, else not certain
+//!                     API server), definitions not permitted    ─┘
+//!                     definitions not known (now)               ──► not certain
 //! ```
 
 use std::collections::{HashMap, HashSet};
@@ -134,12 +135,20 @@ pub(super) struct Crds {
     client: ApiClient,
     known: watch::Sender<Known>,
     task: OnceLock<AbortOnDropHandle<()>>,
+    /// Kinds that were there once.
+    served: Mutex<HashSet<Kind>>,
     missing: Mutex<HashMap<Kind, Missing>>,
 }
 
 impl Crds {
     pub(super) fn new(client: ApiClient) -> Self {
-        Self { client, known: watch::Sender::new(Known::default()), task: OnceLock::new(), missing: Mutex::default() }
+        Self {
+            client,
+            known: watch::Sender::new(Known::default()),
+            task: OnceLock::new(),
+            served: Mutex::default(),
+            missing: Mutex::default(),
+        }
     }
 
     /// Begins to watch definitions, once.
@@ -162,11 +171,14 @@ impl Crds {
         let mut known = self.known.subscribe();
         // Still not known then: that is looked at below, as the end of the sender is, which lives as long as we do.
         let _ = timeout(KNOWN_WITHIN, known.wait_for(|known| known.sight != Sight::None)).await;
+        let was_served = lock(&self.served).contains(kind);
         let (is_certain, gone) = {
             let known = known.borrow();
             match known.sight {
-                Sight::Full if known.definition(names).is_none() => (true, known.was_defined(names)),
-                Sight::Full | Sight::Forbidden => (lasts, false),
+                Sight::Full if known.definition(names).is_some() => (lasts, false),
+                Sight::Full if known.was_defined(names) => (true, true),
+                Sight::Full => (lasts || !was_served, false),
+                Sight::Forbidden => (lasts, false),
                 Sight::None => (false, false),
             }
         };
@@ -225,6 +237,10 @@ impl Crds {
     /// A kind is there. Should it be missing again, everything begins anew.
     pub(super) fn found(&self, kind: &Kind) {
         lock(&self.missing).remove(kind);
+        let mut served = lock(&self.served);
+        if !served.contains(kind) {
+            served.insert(kind.clone());
+        }
     }
 
     /// The server answered something else about a kind, or nothing: what it said before does not last.
@@ -347,20 +363,21 @@ async fn list(api: &Definitions, known: &watch::Sender<Known>) -> Result<String,
     let mut params = ListParams::default().limit(DEFAULT_PAGE_LIMIT);
     loop {
         let page = api.list_metadata(&params).await?;
-        names.extend(page.items.iter().map(|definition| definition.name_any()));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => {
-                known.send_modify(|known| {
-                    known.changes += 1;
-                    known.sight = Sight::Full;
-                    known.names.clear();
-                    names.into_iter().for_each(|name| known.put(name));
-                    debug!(definitions = known.names.len(), "definitions of kinds are known");
-                });
-                return Ok(page.metadata.resource_version.unwrap_or_default());
-            }
+        names.extend(page.items.iter().map(kube::ResourceExt::name_any));
+        if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
+            params = params.continue_token(&token);
+            continue;
         }
+        known.send_modify(|known| {
+            known.changes += 1;
+            known.sight = Sight::Full;
+            known.names.clear();
+            for name in names {
+                known.put(name);
+            }
+            debug!(definitions = known.names.len(), "definitions of kinds are known");
+        });
+        return Ok(page.metadata.resource_version.unwrap_or_default());
     }
 }
 
@@ -449,6 +466,16 @@ mod tests {
         set(&crds, Sight::Full, false);
         assert_eq!(crds.judge(&TIER, &names).await, Absence::Certain { gone: true });
         assert_eq!(waits(&crds, &names).await, POLL_WATCHED.as_millis(), "that was told");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_served_without_a_definition_is_missing_when_that_lasts() {
+        let (crds, names) = crds();
+        set(&crds, Sight::Full, false);
+        crds.found(&TIER);
+        assert_eq!(crds.judge(&TIER, &names).await, Absence::Uncertain);
+        sleep(ABSENT_AFTER).await;
+        assert_eq!(crds.judge(&TIER, &names).await, Absence::Certain { gone: false });
     }
 
     #[tokio::test(start_paused = true)]
