@@ -58,6 +58,8 @@ enum Defined {
     Forbidden,
     /// They are not known to the server.
     NotFound,
+    /// There is no answer.
+    Silent(Vec<Asked>),
     Served {
         names: Vec<String>,
         watches: Vec<Feed>,
@@ -69,6 +71,18 @@ impl Definitions {
     pub(crate) fn of(names: &[&str]) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         Self(Arc::new(Mutex::new(Defined::Served { names, watches: Vec::new() })))
+    }
+
+    /// The server does not answer here, until a test changes that.
+    pub(crate) fn silent() -> Self {
+        Self(Arc::new(Mutex::new(Defined::Silent(Vec::new()))))
+    }
+
+    /// From now on the server has these. Whoever waits for an answer goes on waiting.
+    pub(crate) fn serve(&self, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let served = Defined::Served { names, watches: Vec::new() };
+        std::mem::forget(std::mem::replace(&mut *self.0.lock().expect("no panic before"), served));
     }
 
     /// The server answers 404 here as well.
@@ -97,6 +111,7 @@ impl Definitions {
     fn answer(&self, asked: Asked) {
         match &mut *self.0.lock().expect("no panic before") {
             Defined::Forbidden => asked.refuse(403, "Forbidden", "customresourcedefinitions is forbidden"),
+            Defined::Silent(waiting) => waiting.push(asked),
             Defined::NotFound => asked.answer(404, &[], "404 page not found\n"),
             Defined::Served { watches, .. } if asked.is_watch() => watches.push(asked.stream()),
             Defined::Served { names, .. } => asked.json(&json!({

@@ -25,7 +25,7 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// of all kinds in one instant. They are some thirty, so this makes one every 60 ms.
 const SPREAD: Duration = Duration::from_secs(2);
 /// How long the head of an answer may take. The API server gives up on ordinary requests after a minute.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a whole page or object may take from its head on.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest page or object that is accepted, in bytes: 500 objects of the largest size that etcd takes would be some 750 MB,

@@ -29,7 +29,7 @@ use tracing::{debug, info};
 
 use super::super::Kind;
 use super::super::backoff::Backoff;
-use super::client::ApiClient;
+use super::client::{ANSWER_TIMEOUT, ApiClient};
 use super::config::DEFAULT_PAGE_LIMIT;
 use super::failure::Failure;
 use super::lock;
@@ -277,29 +277,26 @@ async fn follow(client: ApiClient, known: watch::Sender<Known>) {
         // Made anew: credentials may have changed.
         let api = Definitions::all(client.library());
         let began = Instant::now();
-        let error = match in_step(&api, &known, &mut position).await {
-            Ok(()) if began.elapsed() >= WATCH_TOO_SHORT => {
-                failed.reset();
-                forbidden.reset();
-                continue;
-            }
-            Ok(()) => {
+        let end = in_step(&api, &known, &mut position).await;
+        let was_good = known.borrow().sight == Sight::Full && began.elapsed() >= WATCH_TOO_SHORT;
+        if was_good {
+            failed.reset();
+            forbidden.reset();
+        }
+        let Err(failure) = end else {
+            if !was_good {
                 sleep(failed.next_delay()).await;
-                continue;
             }
-            Err(error) => error,
-        };
-        let failure = match &error {
-            kube::Error::Api(status) => Failure::of_event(status),
-            error => Failure::of_client(error),
+            continue;
         };
         let sight = if matches!(failure, Failure::Forbidden(_)) { Sight::Forbidden } else { Sight::None };
         see(&known, sight);
+        debug!(?failure, "definitions of kinds cannot be watched; trying again");
         let pause = match failure {
-            Failure::Forbidden(_) | Failure::Unauthorized(_) => {
+            Failure::Forbidden(reason) | Failure::Unauthorized(reason) => {
                 if !std::mem::replace(&mut told, true) {
                     info!(
-                        %error,
+                        reason,
                         "definitions of kinds may not be watched: a kind counts as missing once it is for some seconds, and \
                          is looked for now and then; to be told of them, add to the ClusterRole: \
                          {{apiGroups: [\"apiextensions.k8s.io\"], resources: [\"customresourcedefinitions\"], \
@@ -315,7 +312,6 @@ async fn follow(client: ApiClient, known: watch::Sender<Known>) {
                 failed.next_delay()
             }
         };
-        debug!(%error, ?pause, "definitions of kinds cannot be watched; trying again");
         sleep(pause).await;
     }
 }
@@ -325,18 +321,18 @@ async fn in_step(
     api: &Definitions,
     known: &watch::Sender<Known>,
     position: &mut Option<String>,
-) -> Result<(), kube::Error> {
+) -> Result<(), Failure> {
     let from = match position {
         Some(from) => from,
         None => position.insert(list(api, known).await?),
     };
     let params = WatchParams::default().timeout(OPEN_SECONDS);
-    let mut events = Box::pin(api.watch_metadata(&params, from).await?);
+    let mut events = Box::pin(in_time(api.watch_metadata(&params, from)).await?);
     see(known, Sight::Full);
     let patience = Duration::from_secs(u64::from(OPEN_SECONDS)) + ENDS_WITHIN;
     // Silence is an end as any other: whether the server is there shows when the watch is opened again.
     while let Ok(Some(event)) = timeout(patience, events.next()).await {
-        *from = match event? {
+        *from = match event.map_err(|error| failure_of(&error))? {
             WatchEvent::Added(definition) | WatchEvent::Modified(definition) => {
                 known.send_modify(|known| {
                     known.changes += 1;
@@ -351,18 +347,18 @@ async fn in_step(
                 definition.metadata.resource_version.unwrap_or_default()
             }
             WatchEvent::Bookmark(bookmark) => bookmark.metadata.resource_version,
-            WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
+            WatchEvent::Error(status) => return Err(Failure::of_event(&status)),
         };
     }
     Ok(())
 }
 
 /// Reads all definitions. Returns their revision.
-async fn list(api: &Definitions, known: &watch::Sender<Known>) -> Result<String, kube::Error> {
+async fn list(api: &Definitions, known: &watch::Sender<Known>) -> Result<String, Failure> {
     let mut names = HashSet::new();
     let mut params = ListParams::default().limit(DEFAULT_PAGE_LIMIT);
     loop {
-        let page = api.list_metadata(&params).await?;
+        let page = in_time(api.list_metadata(&params)).await?;
         names.extend(page.items.iter().map(kube::ResourceExt::name_any));
         if let Some(token) = page.metadata.continue_.filter(|token| !token.is_empty()) {
             params = params.continue_token(&token);
@@ -378,6 +374,21 @@ async fn list(api: &Definitions, known: &watch::Sender<Known>) -> Result<String,
             debug!(definitions = known.names.len(), "definitions of kinds are known");
         });
         return Ok(page.metadata.resource_version.unwrap_or_default());
+    }
+}
+
+/// An answer, if it comes in time: the library would wait for ever.
+async fn in_time<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, Failure> {
+    match timeout(ANSWER_TIMEOUT, answer).await {
+        Ok(answer) => answer.map_err(|error| failure_of(&error)),
+        Err(_) => Err(Failure::retry(format!("no answer within {ANSWER_TIMEOUT:?}"))),
+    }
+}
+
+fn failure_of(error: &kube::Error) -> Failure {
+    match error {
+        kube::Error::Api(status) => Failure::of_event(status),
+        error => Failure::of_client(error),
     }
 }
 

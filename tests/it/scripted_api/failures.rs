@@ -348,6 +348,26 @@ async fn a_kind_is_absent_within_seconds_where_definitions_may_not_be_seen_or_do
 }
 
 #[tokio::test(start_paused = true)]
+async fn definitions_that_never_come_are_asked_for_again() {
+    let definitions = Definitions::silent();
+    let (store, mut api) = scripted::start_with(&definitions, |_| {});
+    let mut watching = Watching::start(store, &[kinds::IP_POOL]);
+    let began = Instant::now();
+    let mut served = false;
+    let said = loop {
+        tokio::select! {
+            asked = api.next() => not_known(asked),
+            said = watching.says() => break said,
+        }
+        if !std::mem::replace(&mut served, true) {
+            definitions.serve(&[]);
+        }
+    };
+    assert_eq!(said, "absent");
+    assert!((60..90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_list_that_is_cut_off_by_a_server_that_begins_again_is_not_the_end_of_the_kind() {
     let (store, mut api) = scripted::start_with(&Definitions::of(&[POOLS_DEFINED]), |_| {});
     let mut watching = Watching::start(store, &[kinds::IP_POOL]);
