@@ -2,7 +2,7 @@
 //! certainly missing, whether their objects are gone with them, and when it is worthwhile to look for them again.
 //!
 //! Their names are watched as soon as the first kind is asked for that may have one: whether a kind that is missing was there
-//! before is known only to who looked before. Where that watch is not permitted (Calico's own role does not have it), a kind
+//! before is known only to whoever looked before. Where that watch is not permitted (Calico's own role does not have it), a kind
 //! is missing once the server has said so for [`ABSENT_AFTER`], nothing is ever gone, and missing kinds are looked for now
 //! and then.
 //!
