@@ -163,7 +163,8 @@ pub enum Error {
         /// The datastore's own words.
         reason: String,
     },
-    /// The datastore does not know the kind (now): it counts as in sync and empty; look again later.
+    /// The datastore does not know the kind (now), which is confirmed: it counts as in sync and empty; look again later. A
+    /// single answer that may have another reason is [`Self::Retry`].
     #[error("{kind} is not known to the datastore")]
     KindAbsent {
         /// The kind.

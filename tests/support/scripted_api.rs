@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bulrush::datastore::kubernetes::{CalicoGroup, KubernetesConfig, KubernetesStore};
@@ -43,12 +44,106 @@ pub(crate) struct Asked {
 #[derive(Clone, Debug)]
 pub(crate) struct Feed(mpsc::UnboundedSender<io::Result<Frame<Bytes>>>);
 
-/// A store and the server that it asks. Calico's kinds are in `crd.projectcalico.org/v1` and the rate is not limited, unless
-/// `change` says otherwise.
+/// Where definitions of kinds are.
+const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+
+/// What is answered to whoever asks for definitions of kinds; a test has enough to do with the kinds themselves.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Definitions(Arc<Mutex<Defined>>);
+
+#[derive(Debug, Default)]
+enum Defined {
+    /// They may not be seen.
+    #[default]
+    Forbidden,
+    /// They are not known to the server.
+    NotFound,
+    /// There is no answer.
+    Silent(Vec<Asked>),
+    Served {
+        names: Vec<String>,
+        watches: Vec<Feed>,
+    },
+}
+
+impl Definitions {
+    /// The server has these, until a test changes them.
+    pub(crate) fn of(names: &[&str]) -> Self {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        Self(Arc::new(Mutex::new(Defined::Served { names, watches: Vec::new() })))
+    }
+
+    /// The server does not answer here, until a test changes that.
+    pub(crate) fn silent() -> Self {
+        Self(Arc::new(Mutex::new(Defined::Silent(Vec::new()))))
+    }
+
+    /// From now on the server has these. Whoever waits for an answer goes on waiting.
+    pub(crate) fn serve(&self, names: &[&str]) {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let served = Defined::Served { names, watches: Vec::new() };
+        std::mem::forget(std::mem::replace(&mut *self.0.lock().expect("no panic before"), served));
+    }
+
+    /// The server answers 404 here as well.
+    pub(crate) fn not_found() -> Self {
+        Self(Arc::new(Mutex::new(Defined::NotFound)))
+    }
+
+    /// One more.
+    pub(crate) fn add(&self, name: &str) {
+        let Defined::Served { names, watches } = &mut *self.0.lock().expect("no panic before") else { return };
+        names.push(name.to_owned());
+        for watch in watches {
+            watch.event("ADDED", &definition(name));
+        }
+    }
+
+    /// One less.
+    pub(crate) fn remove(&self, name: &str) {
+        let Defined::Served { names, watches } = &mut *self.0.lock().expect("no panic before") else { return };
+        names.retain(|known| known != name);
+        for watch in watches {
+            watch.event("DELETED", &definition(name));
+        }
+    }
+
+    fn answer(&self, asked: Asked) {
+        match &mut *self.0.lock().expect("no panic before") {
+            Defined::Forbidden => asked.refuse(403, "Forbidden", "customresourcedefinitions is forbidden"),
+            Defined::Silent(waiting) => waiting.push(asked),
+            Defined::NotFound => asked.answer(404, &[], "404 page not found\n"),
+            Defined::Served { watches, .. } if asked.is_watch() => watches.push(asked.stream()),
+            Defined::Served { names, .. } => asked.json(&json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {"resourceVersion": "5"},
+                "items": names.iter().map(|name| definition(name)).collect::<Vec<_>>(),
+            })),
+        }
+    }
+}
+
+fn definition(name: &str) -> Json {
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
+        "metadata": {"name": name, "resourceVersion": "6"},
+    })
+}
+
+/// A store and the server that it asks. Calico's kinds are in `crd.projectcalico.org/v1`, their definitions may not be seen, and
+/// the rate is not limited, unless `change` says otherwise.
 pub(crate) fn start(change: impl FnOnce(&mut KubernetesConfig)) -> (KubernetesStore, ScriptedApi) {
+    start_with(&Definitions::default(), change)
+}
+
+/// The same, where the server has these definitions of kinds.
+pub(crate) fn start_with(
+    definitions: &Definitions,
+    change: impl FnOnce(&mut KubernetesConfig),
+) -> (KubernetesStore, ScriptedApi) {
     let (sender, requests) = mpsc::unbounded_channel();
+    let definitions = definitions.clone();
     let service = tower::service_fn(move |request: Request<Body>| {
-        let sender = sender.clone();
+        let (sender, definitions) = (sender.clone(), definitions.clone());
         async move {
             let (reply, answer) = oneshot::channel();
             let query = request.uri().query().unwrap_or_default();
@@ -60,7 +155,11 @@ pub(crate) fn start(change: impl FnOnce(&mut KubernetesConfig)) -> (KubernetesSt
                 reply,
             };
             let broken = || io::Error::from(io::ErrorKind::ConnectionReset);
-            sender.send(asked).map_err(|_| broken())?;
+            if asked.path == DEFINITIONS {
+                definitions.answer(asked);
+            } else {
+                sender.send(asked).map_err(|_| broken())?;
+            }
             answer.await.map_err(|_| broken())
         }
     });

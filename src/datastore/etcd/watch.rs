@@ -1,7 +1,7 @@
 //! Watches: the changes below a prefix from a revision on.
 //!
 //! ```text
-//!  open on an endpoint ──► created ──► batches: events, progress ──► ended | cancelled | lost
+//!  open on an endpoint ──► created ──► batches: events, progress ──► ended | cancelled | lost | silent
 //!                             │
 //!                             └─► other cluster, or a cluster that is behind the position: relist
 //! ```
@@ -10,13 +10,15 @@
 //! fragments, so that a revision that changes very many keys needs no huge message; the position passes a revision only
 //! after its last fragment. Progress notifications move it while the kind is quiet, so that compaction does not overtake it.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use etcd_client::proto::{PbEvent, PbWatchResponse};
 use etcd_client::{GetOptions, WatchOptions, WatchRequestSender, WatchResponseStream};
+use futures_util::FutureExt;
 use futures_util::stream::{self, Stream};
-use tokio::time::{Interval, MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
 use super::super::{Error, Event, Kind, Malformed, WatchBatch};
 use super::endpoints::Connection;
@@ -27,6 +29,10 @@ use crate::model::{AsOf, Revision};
 
 /// How often a quiet watch asks how far it is. Costs a few bytes per kind; bounds how old the `as_of` of a quiet kind is.
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(5);
+/// A watch that was asked how far it is, several times, and says nothing for this long counts as cut.
+const SILENT_AFTER: Duration = Duration::from_secs(30);
+/// The same where that cannot be asked: etcd tells by itself every ten minutes, unless it is configured otherwise.
+const SILENT_UNASKED_AFTER: Duration = Duration::from_secs(15 * 60);
 /// `mvccpb.Event.EventType` of a deletion; everything else is a put.
 const EVENT_DELETE: i32 = 1;
 
@@ -82,38 +88,30 @@ impl Watch {
             // Boxed: the client's future for this is very large, and none of it is needed for the batches that follow.
             self.open = Some(Box::pin(self.open()).await?);
         }
-        let open = self.open.as_mut().expect("was just opened");
+        let Open { connection, requests, responses, ask_progress } = self.open.as_mut().expect("was just opened");
         loop {
-            let tick = async {
-                match &mut open.ask_progress {
-                    Some(interval) => interval.tick().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = tick => {
-                    // A full or closed request queue shows in the responses, which is where it is handled.
-                    let _ = open.requests.request_progress().await;
-                }
-                message = open.responses.message() => match message {
-                    Ok(None) => return Ok(None),
-                    Ok(Some(response)) => match self.position.advance(response.0) {
-                        Ok(Some(batch)) => return Ok(Some(batch)),
-                        Ok(None) => {}
-                        Err(failure) => {
-                            if matches!(failure, Failure::Endpoint(_)) {
-                                self.shared.endpoints.failed(&open.connection);
-                            }
-                            return Err(failure);
-                        }
-                    },
-                    Err(error) => {
-                        let failure = Failure::of(&error);
-                        self.shared.endpoints.failed(&open.connection);
-                        return Err(failure);
-                    }
+            // A full or closed request queue shows in the responses, which is where it is handled.
+            let ask = || drop(requests.request_progress().now_or_never());
+            let failure = match answered(responses.message(), ask_progress, ask).await {
+                Ok(Ok(None)) => return Ok(None),
+                Ok(Ok(Some(response))) => match self.position.advance(response.0) {
+                    Ok(Some(batch)) => return Ok(Some(batch)),
+                    Ok(None) => continue,
+                    Err(failure) => failure,
                 },
+                Ok(Err(error)) => {
+                    self.shared.endpoints.failed(connection);
+                    return Err(Failure::of(&error));
+                }
+                Err(patience) => Failure::Endpoint(format!(
+                    "no sign of life of a watch for {patience:?}, although its connection is alive; check this etcd member, \
+                     and any proxy in between"
+                )),
+            };
+            if matches!(failure, Failure::Endpoint(_)) {
+                self.shared.endpoints.failed(connection);
             }
+            return Err(failure);
         }
     }
 
@@ -140,17 +138,18 @@ impl Watch {
                     interval
                 });
                 let header = created.0.header.unwrap_or_default();
-                Ok((Open { connection, requests, responses, ask_progress }, header))
+                if self.shared.cluster_of(&self.position.prefix).is_some_and(|listed| listed != header.cluster_id) {
+                    return Err(Failure::PositionGone(
+                        "another etcd cluster answers than the one that was listed".to_owned(),
+                    ));
+                }
+                if header.revision < self.position.delivered {
+                    self.check_future(&connection).await?;
+                }
+                Ok(Open { connection, requests, responses, ask_progress })
             }
         };
-        let (open, header) = self.shared.endpoints.request(opened).await?;
-        if self.shared.cluster_of(&self.position.prefix).is_some_and(|listed| listed != header.cluster_id) {
-            return Err(Failure::PositionGone("another etcd cluster answers than the one that was listed".to_owned()));
-        }
-        if header.revision < self.position.delivered {
-            self.check_future(&open.connection).await?;
-        }
-        Ok(open)
+        self.shared.endpoints.request(opened).await
     }
 
     /// The member is behind our position. Either it lags, which mends itself, or the cluster was restored from a backup,
@@ -168,6 +167,34 @@ impl Watch {
         }
         Ok(())
     }
+}
+
+/// Waits for a response, and asks in between how far the watch is, where that can be asked. Fails with the time after which it
+/// was given up: keep-alive of the connection proves a connection, not that somebody at its other end serves the watch.
+async fn answered<T>(
+    receive: impl Future<Output = T>,
+    ask_progress: &mut Option<Interval>,
+    mut ask: impl FnMut(),
+) -> Result<T, Duration> {
+    let patience = if ask_progress.is_some() { SILENT_AFTER } else { SILENT_UNASKED_AFTER };
+    let asking = async {
+        match ask_progress {
+            Some(interval) => loop {
+                interval.tick().await;
+                ask();
+            },
+            None => std::future::pending::<Infallible>().await,
+        }
+    };
+    let waiting = async {
+        tokio::select! {
+            // What is there already counts, however late we come to look.
+            biased;
+            answer = receive => answer,
+            never = asking => match never {},
+        }
+    };
+    timeout(patience, waiting).await.map_err(|_| patience)
 }
 
 /// How far a watch is, and what a response means for it.
@@ -243,6 +270,20 @@ mod tests {
     fn response(events: Vec<PbEvent>, revision: i64, fragment: bool) -> PbWatchResponse {
         let header = Some(PbResponseHeader { revision, ..PbResponseHeader::default() });
         PbWatchResponse { header, events, fragment, ..PbWatchResponse::default() }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_that_says_nothing_is_given_up_after_it_was_asked() {
+        for (asked, patience, times) in [(true, SILENT_AFTER, 6..=7), (false, SILENT_UNASKED_AFTER, 0..=0)] {
+            let (began, mut asks) = (tokio::time::Instant::now(), 0);
+            let mut progress = asked.then(|| interval(PROGRESS_INTERVAL));
+            let said: Result<(), _> = answered(std::future::pending(), &mut progress, || asks += 1).await;
+            assert_eq!((said, began.elapsed()), (Err(patience), patience));
+            assert!(times.contains(&asks), "{asks}");
+            // However long nobody looked, what is there counts.
+            tokio::time::sleep(10 * patience).await;
+            assert_eq!(answered(std::future::ready(7), &mut progress, || ()).await, Ok(7));
+        }
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! Sends requests to the API server: within a rate, not before a pause that the server asked for is over, and with
-//! credentials that are read again when they are refused.
+//! credentials and authorities that are read again when one side refuses the other.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use kube::client::Body;
 use rand::Rng as _;
 use tokio::time::{Instant, sleep_until, timeout};
+use tokio_rustls::rustls;
 use tracing::{debug, info, warn};
 
 use super::config::{ConfigError, KubernetesConfig, Loaded};
@@ -24,7 +25,7 @@ const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(60);
 /// of all kinds in one instant. They are some thirty, so this makes one every 60 ms.
 const SPREAD: Duration = Duration::from_secs(2);
 /// How long the head of an answer may take. The API server gives up on ordinary requests after a minute.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(65);
 /// How long a whole page or object may take from its head on.
 const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 /// Largest page or object that is accepted, in bytes: 500 objects of the largest size that etcd takes would be some 750 MB,
@@ -32,7 +33,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(60);
 pub(super) const MAX_BODY_BYTES: usize = 256 * 1024 * 1024;
 /// Largest text of a failure that is read.
 const MAX_FAILURE_BYTES: usize = 64 * 1024;
-/// At most this often are credentials read again because they were refused.
+/// At most this often are credentials and authorities read again because one side refused the other.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The API server, as we use it. Cheap to clone.
@@ -130,7 +131,11 @@ impl ApiClient {
             Ok(Err(error)) => {
                 // While the server is away, attempts must not use up what it can take when it is back.
                 self.inner.rate.give_back();
-                return Err(Failure::of_client(&error));
+                let failure = Failure::of_client(&error);
+                if matches!(failure, Failure::Unauthorized(_)) || is_tls(&error) {
+                    self.reload();
+                }
+                return Err(failure);
             }
             Err(_) => return Err(Failure::retry(format!("no answer within {ANSWER_TIMEOUT:?}"))),
         };
@@ -173,7 +178,7 @@ impl ApiClient {
         }
     }
 
-    /// Reads the configuration's files again: a token or certificate may have been replaced.
+    /// Reads the configuration's files again: a token, a certificate or the authorities may have been replaced.
     fn reload(&self) {
         let Some(source) = &self.inner.source else { return };
         {
@@ -186,9 +191,11 @@ impl ApiClient {
         match source.load().and_then(client_of) {
             Ok(client) => {
                 self.inner.client.store(Arc::new(client));
-                debug!(server = self.server(), "credentials for the API server were refused and are read again");
+                debug!(server = self.server(), "credentials and authorities for the API server are read again");
             }
-            Err(error) => warn!(server = self.server(), %error, "credentials for the API server cannot be read again"),
+            Err(error) => {
+                warn!(server = self.server(), %error, "credentials and authorities for the API server cannot be read again");
+            }
         }
     }
 }
@@ -213,6 +220,23 @@ fn client_of(Loaded { config, proxy }: Loaded) -> Result<kube::Client, ConfigErr
     client.map_err(|error| ConfigError::Settings { reason: error.to_string() })
 }
 
+/// Whether a connection failed because one side does not accept the other's certificate, or for another reason within TLS.
+fn is_tls(error: &(dyn std::error::Error + 'static)) -> bool {
+    let mut cause = Some(error);
+    while let Some(error) = cause {
+        if error.is::<rustls::Error>() {
+            return true;
+        }
+        // An error in there is none of its sources, but that one's sources are.
+        let wrapped = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+        if wrapped.is_some_and(|wrapped| is_tls(wrapped)) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
 async fn whole(body: Body, limit: usize) -> Result<bytes::Bytes, Failure> {
     match timeout(BODY_TIMEOUT, Limited::new(body, limit).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
@@ -221,5 +245,74 @@ async fn whole(body: Body, limit: usize) -> Result<bytes::Bytes, Failure> {
         }
         Ok(Err(error)) => Err(Failure::retry(format!("the answer broke off: {error}"))),
         Err(_) => Err(Failure::retry(format!("the answer was not complete within {BODY_TIMEOUT:?}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls_pki_types::pem::PemObject as _;
+    use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// A server with a certificate of an authority of its own, whose certificate is written to the file.
+    fn acceptor(ca_file: &Path) -> TlsAcceptor {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+        std::fs::write(ca_file, ca.pem()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &ca).unwrap();
+        let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(certificate.pem().as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(key.serialize_pem().as_bytes()).unwrap(),
+            )
+            .unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    }
+
+    /// Takes one connection, and answers one request if it comes to that.
+    async fn serve_once(listener: &TcpListener, acceptor: &TlsAcceptor) {
+        let (stream, _) = listener.accept().await.unwrap();
+        let Ok(mut stream) = acceptor.accept(stream).await else { return };
+        let mut request = [0; 4096];
+        if stream.read(&mut request).await.is_ok_and(|read| read > 0) {
+            let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+            stream.write_all(answer).await.unwrap();
+            stream.shutdown().await.unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn authorities_that_were_replaced_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca_file = folder.path().join("ca.crt");
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let mut server = acceptor(&ca_file);
+        let config = KubernetesConfig {
+            endpoint: Some(format!("https://localhost:{port}")),
+            ca_file: Some(ca_file.clone()),
+            ..KubernetesConfig::default()
+        };
+        let client = ApiClient::new(&config).unwrap();
+        let ask = async |server: &TlsAcceptor| tokio::join!(client.get("/"), serve_once(&listener, server)).0;
+        assert_eq!(ask(&server).await.unwrap(), "{}");
+        // With the authority and the server's certificate, both at once.
+        server = acceptor(&ca_file);
+        let Err(Failure::Retry { reason, .. }) = ask(&server).await else { panic!("the authority is another one") };
+        assert!(reason.contains("certificate"), "{reason}");
+        assert_eq!(ask(&server).await.unwrap(), "{}", "read again");
     }
 }

@@ -10,6 +10,10 @@ use kube::config::{
     AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
 };
 
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use tracing::warn;
+
 use super::proxy::{self, Proxies};
 
 /// Requests per second unless `K8S_CLIENT_QPS` says otherwise: that of Kubernetes' own clients.
@@ -150,14 +154,56 @@ impl KubernetesConfig {
         let named = kubeconfig.as_ref().and_then(named_proxy);
         let mut config = match kubeconfig {
             Some(kubeconfig) => from_kubeconfig(kubeconfig)?,
-            None => kube::Config::incluster_env()
-                .map_err(|error| ConfigError::NotInCluster { reason: error.to_string() })?,
+            None => self.in_cluster()?,
         };
         let proxy = proxy::choose(named.as_deref(), &self.proxies, &config.cluster_url)?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // We retry by ourselves: with our bounds, and so that a kind's status tells of it.
         config.default_retry = false;
         Ok(Loaded { config, proxy })
+    }
+
+    /// The pod's own account with the single settings in it.
+    fn in_cluster(&self) -> Result<kube::Config, ConfigError> {
+        let mut config =
+            kube::Config::incluster_env().map_err(|error| ConfigError::NotInCluster { reason: error.to_string() })?;
+        self.override_in_cluster(&mut config)?;
+        Ok(config)
+    }
+
+    fn override_in_cluster(&self, config: &mut kube::Config) -> Result<(), ConfigError> {
+        let settings = |reason: String| ConfigError::Settings { reason };
+        if let Some(context) = &self.context {
+            warn!(context, "K8S_CURRENT_CONTEXT is set and not used: there is no kubeconfig that could have contexts");
+        }
+        if let Some(path) = &self.ca_file {
+            let wrong = |reason: &dyn std::fmt::Display| {
+                settings(format!("K8S_CA_FILE {} holds no certificates: {reason}", path.display()))
+            };
+            let certificates = CertificateDer::pem_file_iter(path).map_err(|error| wrong(&error))?;
+            let certificates: Vec<_> = certificates.collect::<Result<_, _>>().map_err(|error| wrong(&error))?;
+            if certificates.is_empty() {
+                return Err(wrong(&"nothing in it is one in PEM form"));
+            }
+            config.root_cert = Some(certificates.iter().map(|certificate| certificate.to_vec()).collect());
+            config.root_cert_file = None;
+        }
+        config.accept_invalid_certs |= self.insecure;
+        self.override_user(&mut config.auth_info);
+        Ok(())
+    }
+
+    fn override_user(&self, user: &mut AuthInfo) {
+        if let (Some(cert), Some(key)) = (&self.cert_file, &self.key_file) {
+            user.client_certificate = Some(cert.display().to_string());
+            user.client_certificate_data = None;
+            user.client_key = Some(key.display().to_string());
+            user.client_key_data = None;
+        }
+        if let Some(token) = &self.token {
+            user.token = Some(token.0.clone().into());
+            user.token_file = None;
+        }
     }
 
     /// The kubeconfig with the single settings in it; `None`: the pod's own account is meant.
@@ -169,7 +215,13 @@ impl KubernetesConfig {
             (paths, _, _) => paths.iter().map(PathBuf::as_path).collect(),
         };
         let mut merged = Kubeconfig::default();
+        let among_others = paths.len() > 1;
         for path in paths {
+            // A list names places to look at, as Kubernetes' own clients take it; a file that is named alone has to be there.
+            if among_others && !path.exists() {
+                warn!(?path, "a kubeconfig of several is missing and passed over");
+                continue;
+            }
             let wrong = |error: kube::config::KubeconfigError| ConfigError::Kubeconfig {
                 path: path.to_owned(),
                 reason: error.to_string(),
@@ -221,16 +273,7 @@ impl KubernetesConfig {
         }
         let users = kubeconfig.auth_infos.iter_mut().filter(|named| named.name == user);
         for user in users.filter_map(|named| named.auth_info.as_mut()) {
-            if let (Some(cert), Some(key)) = (&self.cert_file, &self.key_file) {
-                user.client_certificate = Some(cert.display().to_string());
-                user.client_certificate_data = None;
-                user.client_key = Some(key.display().to_string());
-                user.client_key_data = None;
-            }
-            if let Some(token) = &self.token {
-                user.token = Some(token.0.clone().into());
-                user.token_file = None;
-            }
+            self.override_user(user);
         }
     }
 }
@@ -304,6 +347,51 @@ users:
         let loaded = config.load().unwrap().config;
         assert_eq!(loaded.cluster_url.to_string(), "https://three:1/");
         assert!(loaded.accept_invalid_certs);
+    }
+
+    #[test]
+    fn single_settings_count_more_than_the_pods_own_account() {
+        let folder = tempfile::tempdir().unwrap();
+        let ca_file = folder.path().join("ca.crt");
+        let authority = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap();
+        std::fs::write(&ca_file, authority.cert.pem()).unwrap();
+        let settings = KubernetesConfig {
+            token: Some(Token("mine".to_owned())),
+            ca_file: Some(ca_file.clone()),
+            cert_file: Some("a.crt".into()),
+            key_file: Some("a.key".into()),
+            insecure: true,
+            ..KubernetesConfig::default()
+        };
+        let in_pod = || {
+            let mut config = kube::Config::new("https://10.0.0.1".parse().unwrap());
+            config.root_cert_file = Some("ours".into());
+            config.auth_info.token_file = Some("ours".to_owned());
+            config
+        };
+        let mut config = in_pod();
+        settings.override_in_cluster(&mut config).unwrap();
+        assert_eq!(config.root_cert, Some(vec![authority.cert.der().to_vec()]));
+        assert!(config.accept_invalid_certs && config.root_cert_file.is_none());
+        let user = &config.auth_info;
+        assert!(user.token.is_some() && user.token_file.is_none());
+        assert_eq!((user.client_certificate.as_deref(), user.client_key.as_deref()), (Some("a.crt"), Some("a.key")));
+
+        let mut untouched = in_pod();
+        KubernetesConfig::default().override_in_cluster(&mut untouched).unwrap();
+        assert_eq!(untouched.auth_info.token_file.as_deref(), Some("ours"));
+        assert!(untouched.root_cert_file.is_some() && !untouched.accept_invalid_certs);
+        std::fs::write(&ca_file, "junk").unwrap();
+        assert!(settings.override_in_cluster(&mut in_pod()).unwrap_err().to_string().contains("K8S_CA_FILE"));
+    }
+
+    #[test]
+    fn of_several_files_some_may_be_missing() {
+        let (_folder, mut config) = with_file(KUBECONFIG);
+        config.kubeconfig.insert(0, "/no/such".into());
+        assert_eq!(config.load().unwrap().config.cluster_url.to_string(), "https://one:6443/");
+        config.kubeconfig = vec!["/no/such".into(), "/nor/this".into()];
+        assert!(config.load().is_err());
     }
 
     #[test]

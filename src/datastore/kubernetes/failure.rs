@@ -15,11 +15,13 @@ use crate::model::Revision;
 pub(super) enum Failure {
     /// Try again, not before this long if the server said so.
     Retry { reason: String, after: Option<Duration> },
+    /// The server itself, which is there, failed at this very request: what was asked for may be the reason.
+    Failed(String),
     /// Our credentials are not accepted (any more).
     Unauthorized(String),
     /// We are known, and may not do this.
     Forbidden(String),
-    /// The server does not know the resource.
+    /// The server itself says that it does not know the resource.
     NotFound(String),
     /// Somebody else changed or created the object.
     Conflict(String),
@@ -31,24 +33,38 @@ pub(super) enum Failure {
     TooLarge(String),
 }
 
+/// What an API server says where it serves nothing; about what it serves it answers with a `Status`.
+const NOT_FOUND: &str = "404 page not found";
 /// Longest text of a server's words that is passed on.
 const MAX_WORDS: usize = 500;
 
 impl Failure {
     /// Reads an answer that is no success. `body` is a `Status`, or whatever a proxy in between says.
     pub(super) fn of_answer(code: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> Self {
-        if let Ok(status) = serde_json::from_slice::<Status>(body) {
-            return Self::of_status(code.as_u16(), retry_after, &status);
-        }
         let words = String::from_utf8_lossy(body);
-        Self::of_code(code.as_u16(), retry_after, "", clip(words.trim()))
+        let words = words.trim();
+        let failure = match serde_json::from_slice::<Status>(body) {
+            Ok(status) => Self::of_status(code.as_u16(), retry_after, &status),
+            Err(_) => Self::of_code(code.as_u16(), retry_after, "", clip(words)),
+        };
+        match failure {
+            Self::NotFound(said) if words != NOT_FOUND && !is_status(body) => Self::retry(format!(
+                "{said}; an API server would say this in other words: check the server's address and its path, and what is \
+                 in between"
+            )),
+            other => other,
+        }
     }
 
     /// Reads the `Status` that a watch sends when it fails.
     pub(super) fn of_event(status: &Status) -> Self {
         let failure = Self::of_status(status.code, None, status);
         match failure {
-            Self::Retry { .. } | Self::PositionGone(_) | Self::Unauthorized(_) | Self::Forbidden(_) => failure,
+            Self::Retry { .. }
+            | Self::Failed(_)
+            | Self::PositionGone(_)
+            | Self::Unauthorized(_)
+            | Self::Forbidden(_) => failure,
             // The same position would bring the same error.
             Self::NotFound(reason) | Self::Conflict(reason) | Self::Refused(reason) | Self::TooLarge(reason) => {
                 Self::PositionGone(reason)
@@ -72,7 +88,11 @@ impl Failure {
             // The server is behind: its own cache, or a cluster restored from a backup. A list tells.
             return Self::PositionGone(words);
         }
-        Self::of_code(code, after, &status.reason, words)
+        match Self::of_code(code, after, &status.reason, words) {
+            // Not what says that the server or something behind it is away: 502, 503, 504.
+            Self::Retry { reason, after: None } if matches!(code, 0 | 500) => Self::Failed(reason),
+            other => other,
+        }
     }
 
     fn of_code(code: u16, after: Option<Duration>, status_reason: &str, words: String) -> Self {
@@ -130,9 +150,13 @@ impl Failure {
     pub(super) fn into_error(self, verb: &str, resource: &Resource, server: &str, revision: &Revision) -> Error {
         let doing = format!("{verb} {} from the API server at {server}", resource.name());
         match self {
-            Self::Retry { reason, .. } | Self::Refused(reason) | Self::Conflict(reason) | Self::TooLarge(reason) => {
-                Error::Retry { doing, reason }
-            }
+            // What is not found has been judged before, unless nobody knows what was asked for.
+            Self::Retry { reason, .. }
+            | Self::Failed(reason)
+            | Self::NotFound(reason)
+            | Self::Refused(reason)
+            | Self::Conflict(reason)
+            | Self::TooLarge(reason) => Error::Retry { doing, reason },
             Self::Unauthorized(reason) => Error::Retry {
                 doing,
                 reason: format!(
@@ -144,10 +168,18 @@ impl Failure {
                 doing,
                 reason: format!("{reason}; add to the ClusterRole: {}", resource.rule(&["list", "watch"])),
             },
-            Self::NotFound(_) => Error::KindAbsent { kind: resource.name(), gone: false },
             Self::PositionGone(reason) => Error::Relist { doing, revision: revision.clone(), reason },
         }
     }
+}
+
+/// Whether a body says that it is a `Status`. All fields of one are optional, so that any JSON object looks like it.
+fn is_status(body: &[u8]) -> bool {
+    #[derive(serde::Deserialize)]
+    struct Named {
+        kind: String,
+    }
+    serde_json::from_slice::<Named>(body).is_ok_and(|named| named.kind == "Status")
 }
 
 fn clip(words: &str) -> String {
@@ -218,9 +250,17 @@ mod tests {
         assert!(matches!(answer(401, "Unauthorized"), Failure::Unauthorized(_)));
         assert!(matches!(answer(403, &status(403, "Forbidden")), Failure::Forbidden(_)));
         assert!(matches!(answer(404, "404 page not found\n"), Failure::NotFound(_)));
+        for code in [404, 405] {
+            assert!(matches!(answer(code, &status(code, "NotFound")), Failure::NotFound(_)));
+            for not_ours in ["", "<html>404</html>", r#"{"error":"no route"}"#, r#"{"kind":"Error"}"#] {
+                assert!(matches!(answer(code, not_ours), Failure::Retry { .. }), "{code} {not_ours}");
+            }
+        }
         assert!(matches!(answer(422, &status(422, "Invalid")), Failure::Refused(_)));
         assert!(matches!(answer(409, &status(409, "Conflict")), Failure::Conflict(_)));
         assert!(matches!(answer(500, ""), Failure::Retry { .. }));
+        assert!(matches!(answer(500, &status(500, "InternalError")), Failure::Failed(_)));
+        assert!(matches!(answer(503, &status(503, "ServiceUnavailable")), Failure::Retry { .. }));
         assert!(
             matches!(answer(502, "<html>bad gateway</html>"), Failure::Retry { reason, .. } if reason.contains("gateway"))
         );

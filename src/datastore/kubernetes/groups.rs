@@ -19,6 +19,9 @@ use super::failure::{Failure, Resource};
 const V3: &str = "projectcalico.org";
 /// The group of Calico's kinds as plain custom resources.
 pub(super) const CRD: &str = "crd.projectcalico.org";
+/// Groups whose kinds every API server has, in the versions that we ask for: they are never missing and never defined by
+/// anybody, whatever an answer says.
+const NATIVE: [&str; 3] = ["", "discovery.k8s.io", "networking.k8s.io"];
 /// How long an answer that decided nothing is believed: all of Calico's kinds ask at the same time.
 const UNDECIDED_FOR: Duration = Duration::from_secs(1);
 
@@ -36,6 +39,11 @@ impl CalicoGroup {
             Self::V3 => "v3",
         }
     }
+}
+
+/// Whether every API server has the kind. Any other may have a `CustomResourceDefinition`.
+pub(super) fn is_native(kind: &Kind) -> bool {
+    NATIVE.contains(&&*kind.group)
 }
 
 /// What the server is known to serve.
@@ -91,7 +99,12 @@ impl Groups {
         if undecided.is_some_and(|at| at.elapsed() < UNDECIDED_FOR) {
             return Ok(CalicoGroup::CrdV1);
         }
-        let body = client.get("/apis").await?;
+        let body = client.get("/apis").await.map_err(|failure| match failure {
+            Failure::NotFound(said) => Failure::retry(format!(
+                "{said} for the list of API groups, which every API server has: check the server's address and its path"
+            )),
+            other => other,
+        })?;
         let served: ServedGroups = serde_json::from_slice(&body)
             .map_err(|error| Failure::retry(format!("the list of API groups cannot be read: {error}")))?;
         let Some(group) = decide(served.groups.iter().map(|group| group.name.as_str())) else {
@@ -139,6 +152,16 @@ mod tests {
         assert_eq!(decide([CRD]), Some(CalicoGroup::CrdV1));
         assert_eq!(decide([V3, "apps"]), Some(CalicoGroup::V3));
         assert_eq!(decide(["apps"]), None);
+    }
+
+    #[test]
+    fn what_every_server_has_and_what_not() {
+        for kind in [kinds::POD, kinds::K8S_NODE, kinds::ENDPOINT_SLICE, kinds::K8S_NETWORK_POLICY] {
+            assert!(is_native(&kind), "{kind}");
+        }
+        for kind in [kinds::TIER, kinds::K8S_CLUSTER_NETWORK_POLICY, kinds::VM_INSTANCE_MIGRATION] {
+            assert!(!is_native(&kind), "{kind}");
+        }
     }
 
     #[test]

@@ -21,7 +21,7 @@ impl Writable for KubernetesStore {
                 }
                 // Without its definition the kind itself is not found, which the write that follows tells.
                 Err(Failure::NotFound(_)) => Ok(None),
-                Err(failure) => Err(write_error(&self.shared, "read", "get", kind, &resource, name, failure)),
+                Err(failure) => Err(write_error(&self.shared, "read", "get", kind, &resource, name, failure).await),
             }
         })
     }
@@ -39,7 +39,7 @@ impl Writable for KubernetesStore {
             match written {
                 Ok(_) => Ok(Written::Done),
                 Err(Failure::Conflict(_)) => Ok(Written::Conflict),
-                Err(failure) => Err(write_error(&self.shared, "write", verb, kind, &resource, name, failure)),
+                Err(failure) => Err(write_error(&self.shared, "write", verb, kind, &resource, name, failure).await),
             }
         })
     }
@@ -48,12 +48,12 @@ impl Writable for KubernetesStore {
 async fn locate(shared: &Shared, doing: &str, kind: &Kind) -> Result<Resource, Error> {
     match shared.locate(kind).await {
         Ok((resource, _)) => Ok(resource),
-        Err(failure) => Err(shared.error(doing, kind, None, failure, &no_revision())),
+        Err(failure) => Err(shared.error(doing, kind, None, failure, &no_revision()).await),
     }
 }
 
 /// The error of a single object's request; a permission that is missing is that of `verb`.
-fn write_error(
+async fn write_error(
     shared: &Shared,
     doing: &str,
     verb: &str,
@@ -67,7 +67,7 @@ fn write_error(
             doing: format!("{doing} {} {name} in the API server at {}", resource.name(), shared.client.server()),
             reason: format!("{reason}; add to the ClusterRole: {}", resource.rule(&[verb])),
         },
-        other => shared.error(doing, kind, Some(resource), other, &no_revision()),
+        other => shared.error(doing, kind, Some(resource), other, &no_revision()).await,
     }
 }
 

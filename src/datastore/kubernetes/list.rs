@@ -43,6 +43,11 @@ pub(super) fn pages(shared: Arc<Shared>, kind: Kind) -> impl Stream<Item = Resul
     })
 }
 
+/// The error for a failure. No method: what a stream has read so far is not shared between threads.
+async fn failed(shared: &Shared, kind: &Kind, resource: Option<&Resource>, failure: Failure) -> Error {
+    shared.error("list", kind, resource, failure, &no_revision()).await
+}
+
 struct Lister {
     shared: Arc<Shared>,
     kind: Kind,
@@ -76,7 +81,9 @@ impl Lister {
                                 debug!(kind = %self.kind, reason, ?after, "the next page has to wait");
                                 sleep_until(end_of_pause(after)).await;
                             }
-                            Err(failure) => return Err(self.failed(Some(&resource), failure)),
+                            Err(failure) => {
+                                return Err(failed(&self.shared, &self.kind, Some(&resource), failure).await);
+                            }
                         }
                     }
                 }
@@ -84,12 +91,11 @@ impl Lister {
         }
     }
 
-    fn failed(&self, resource: Option<&Resource>, failure: Failure) -> Error {
-        self.shared.error("list", &self.kind, resource, failure, &no_revision())
-    }
-
     async fn start(&mut self) -> Result<Step, Error> {
-        let (resource, dialect) = self.shared.locate(&self.kind).await.map_err(|failure| self.failed(None, failure))?;
+        let (resource, dialect) = match self.shared.locate(&self.kind).await {
+            Ok(located) => located,
+            Err(failure) => return Err(failed(&self.shared, &self.kind, None, failure).await),
+        };
         let started = SystemTime::now();
         if lock(&self.shared.only_pages).contains(&self.kind) {
             return Ok(self.pages(resource, dialect));
@@ -102,7 +108,7 @@ impl Lister {
                 lock(&self.shared.only_pages).insert(self.kind.clone());
                 Ok(self.pages(resource, dialect))
             }
-            Err((resource, failure)) => Err(self.failed(Some(&resource), failure)),
+            Err((resource, failure)) => Err(failed(&self.shared, &self.kind, Some(&resource), failure).await),
         }
     }
 
@@ -125,7 +131,7 @@ impl Lister {
                 Received::Lines(lines) => lines,
                 Received::Ended => {
                     let failure = Failure::retry("the stream broke off before the list was complete");
-                    return Err(self.failed(Some(open.resource()), failure));
+                    return Err(failed(&self.shared, &self.kind, Some(open.resource()), failure).await);
                 }
                 Received::Oversized => {
                     warn!(
@@ -139,7 +145,7 @@ impl Lister {
                     warn!(kind = %self.kind, "a streaming list fell silent: it is asked for in pages from now on");
                     lock(&self.shared.only_pages).insert(self.kind.clone());
                     let failure = Failure::retry(format!("no byte of the list for {STREAM_PATIENCE:?}"));
-                    return Err(self.failed(Some(open.resource()), failure));
+                    return Err(failed(&self.shared, &self.kind, Some(open.resource()), failure).await);
                 }
             };
             let mut end = None;
@@ -152,7 +158,7 @@ impl Lister {
                         continue;
                     }
                     Ok(Read::Bookmark(..) | Read::Nothing) => continue,
-                    Err(failure) => return Err(self.failed(Some(open.resource()), failure)),
+                    Err(failure) => return Err(failed(&self.shared, &self.kind, Some(open.resource()), failure).await),
                 };
                 match event {
                     // A list knows no deletions: from the first one on, changes belong to the watch.
@@ -194,6 +200,7 @@ impl Lister {
                 other => break other?,
             }
         };
+        self.shared.crds.found(&self.kind);
         let body = gojson::utf8(&body);
         let page: Page<'_> =
             strict::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;

@@ -3,12 +3,14 @@
 //! Fed by an API server, feeds the kind watches. [`config`] says where it is and as whom we speak, [`client`] sends requests
 //! within bounds, [`groups`] finds the API group that holds Calico's kinds, [`list`] reads a kind as a stream or in pages,
 //! [`watch`] follows it, [`lines`] cuts what a watch sends, [`object`] reads the few fields that are needed here, [`crds`]
-//! notices kinds that appear later, [`failure`] turns answers into what to do next, [`init`] is the little that is written.
+//! knows which kinds are missing and notices when they appear, [`failure`] turns answers into what to do next, [`init`] is the little that is written.
 //!
 //! Invariants:
 //! - a kind costs one list and one watch: the stream that delivered a list goes on as the watch that follows it;
 //! - the position of a batch never runs ahead of the events delivered;
 //! - an object that cannot be read affects itself only;
+//! - a kind is absent only if that is confirmed, its objects are gone only if its definition was there and is gone, and
+//!   neither is ever true of a kind that every API server has;
 //! - whatever the server asks for (`Retry-After`) is waited for, within a limit, and kinds come back one after another
 //!   ([`client::end_of_pause`]).
 
@@ -16,14 +18,14 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
-use futures_util::{StreamExt, TryStreamExt};
 
 use tokio::time::{Instant, sleep_until};
 
 use self::client::ApiClient;
-use self::crds::Crds;
+use self::crds::{Absence, Crds};
 use self::failure::{Failure, Resource};
 use self::groups::Groups;
 use self::watch::OpenWatch;
@@ -45,6 +47,10 @@ mod watch;
 
 pub use config::{CalicoGroup, ConfigError, KubernetesConfig, Scope};
 
+/// So many failures of the server itself in a row at the same position, and the kind is listed: some three seconds. Calico's
+/// figure. What is no answer of the server's does not count: being away or overloaded costs no list.
+const MAX_FAILURES_AT: u32 = 5;
+
 /// The API of a Kubernetes cluster as a datastore. Cheap to clone; clones share connections.
 #[derive(Clone)]
 pub struct KubernetesStore {
@@ -62,6 +68,8 @@ struct Shared {
     only_pages: Mutex<HashSet<Kind>>,
     /// Kinds about which the server does not want to be asked for a while.
     not_before: Mutex<HashMap<Kind, Instant>>,
+    /// Positions at which the server failed, and how often in a row.
+    failed_at: Mutex<HashMap<Kind, (Revision, u32)>>,
     /// Streams that have delivered a list and go on as its watch.
     continuing: Mutex<HashMap<Kind, OpenWatch>>,
 }
@@ -69,6 +77,9 @@ struct Shared {
 impl Shared {
     /// Where a kind is, once the server may be asked about it again.
     async fn locate(&self, kind: &Kind) -> Result<(Resource, Dialect), Failure> {
+        if !groups::is_native(kind) {
+            self.crds.follow();
+        }
         let until = lock(&self.not_before).remove(kind);
         if let Some(until) = until {
             sleep_until(until).await;
@@ -89,19 +100,60 @@ impl Shared {
         url
     }
 
-    /// The error for a kind watch, which also decides when the kind is asked for again.
-    fn error(&self, verb: &str, kind: &Kind, resource: Option<&Resource>, failure: Failure, at: &Revision) -> Error {
+    /// The error for a kind watch, which also decides when the kind is asked for again, and whether it is absent if the server
+    /// says that it does not know it.
+    async fn error(
+        &self,
+        verb: &str,
+        kind: &Kind,
+        resource: Option<&Resource>,
+        failure: Failure,
+        at: &Revision,
+    ) -> Error {
         if let Failure::Retry { after: Some(after), .. } = &failure {
             lock(&self.not_before).insert(kind.clone(), client::end_of_pause(*after));
         }
         let somewhere = Resource::new(kind, &kind.group, &kind.version);
-        let error = failure.into_error(verb, resource.unwrap_or(&somewhere), self.client.server(), at);
-        match error {
-            Error::KindAbsent { kind: name, .. } => {
-                Error::KindAbsent { kind: name, gone: self.crds.confirm_absent(kind, &self.groups.crd_names(kind)) }
+        let resource = resource.unwrap_or(&somewhere);
+        let failure = match failure {
+            Failure::NotFound(said) if groups::is_native(kind) => Failure::retry(format!(
+                "{said}; every API server knows this kind: check the server's address and its path, and what is in between"
+            )),
+            Failure::NotFound(said) => match self.crds.judge(kind, &self.groups.crd_names(kind)).await {
+                Absence::Certain { gone } => return Error::KindAbsent { kind: resource.name(), gone },
+                Absence::Uncertain => Failure::retry(format!(
+                    "{said}; asking again before the kind counts as missing: the API server may have just begun, or its \
+                     definition cannot be read at the moment"
+                )),
+            },
+            other => {
+                self.crds.interrupted(kind);
+                other
             }
-            other => other,
+        };
+        failure.into_error(verb, resource, self.client.server(), at)
+    }
+
+    /// What the failure of a watch at a position means: if the server itself fails there again and again (it cannot convert an
+    /// old version of an object, say), the position is given up.
+    fn watch_failed(&self, kind: &Kind, failure: Failure, at: &Revision) -> Failure {
+        let (Failure::Failed(reason) | Failure::Refused(reason)) = failure else { return failure };
+        let mut failed_at = lock(&self.failed_at);
+        let (position, times) = failed_at.entry(kind.clone()).or_insert_with(|| (at.clone(), 0));
+        if position != at {
+            (*position, *times) = (at.clone(), 0);
         }
+        *times += 1;
+        if *times < MAX_FAILURES_AT {
+            return Failure::Failed(reason);
+        }
+        failed_at.remove(kind);
+        Failure::PositionGone(format!("{reason}; {MAX_FAILURES_AT} times in a row"))
+    }
+
+    /// A watch was in order to its end.
+    fn watch_ended(&self, kind: &Kind) {
+        lock(&self.failed_at).remove(kind);
     }
 
     /// Keeps a stream for the watch that follows its list.
@@ -153,6 +205,7 @@ impl KubernetesStore {
             page_limit: config.page_limit.max(1),
             only_pages: Mutex::default(),
             not_before: Mutex::default(),
+            failed_at: Mutex::default(),
             continuing: Mutex::default(),
         };
         Self { shared: Arc::new(shared) }
@@ -167,8 +220,7 @@ impl fmt::Debug for KubernetesStore {
 
 impl Datastore for KubernetesStore {
     fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>> {
-        let (shared, found) = (Arc::clone(&self.shared), kind.clone());
-        list::pages(Arc::clone(&self.shared), kind.clone()).inspect_ok(move |_| shared.crds.found(&found)).boxed()
+        list::pages(Arc::clone(&self.shared), kind.clone()).boxed()
     }
 
     fn watch(&self, kind: &Kind, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {

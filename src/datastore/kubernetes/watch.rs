@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A stream that ends, breaks or falls silent ends in an orderly way: nothing is lost by that, since the position is known.
-//! What the server says about the position itself (an ERROR event) is an error.
+//! What the server says about the position itself (an ERROR event) is an error, and so is a server that turns out to be behind
+//! it: its datastore was restored from a backup, and it would be silent until history repeats.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,7 +26,7 @@ use super::super::{Dialect, Error, Event, Kind, WatchBatch};
 use super::Shared;
 use super::failure::{Failure, Resource};
 use super::lines::{Lines, MAX_LINE_BYTES};
-use super::object::{Line, bookmark, object};
+use super::object::{Line, Page, bookmark, object};
 use crate::model::{AsOf, Revision, gojson, strict};
 
 /// How long the server keeps a watch open, in seconds: each picks a time of its own, so that watches wander between API
@@ -77,16 +78,19 @@ impl OpenWatch {
         all.extend_from_slice(query);
         let url = shared.url(kind, &resource, &all);
         match shared.client.open(&url).await {
-            Ok(response) => Ok(Self {
-                body: response.into_body(),
-                lines: Lines::default(),
-                oversized: false,
-                resource,
-                dialect,
-                revision: from.clone(),
-                deferred: Vec::new(),
-                failure: None,
-            }),
+            Ok(response) => {
+                shared.crds.found(kind);
+                Ok(Self {
+                    body: response.into_body(),
+                    lines: Lines::default(),
+                    oversized: false,
+                    resource,
+                    dialect,
+                    revision: from.clone(),
+                    deferred: Vec::new(),
+                    failure: None,
+                })
+            }
             Err(failure) => Err((resource, failure)),
         }
     }
@@ -136,7 +140,7 @@ impl OpenWatch {
     }
 
     /// The next batch; `None` when the stream is over.
-    async fn batch(&mut self) -> Result<Option<WatchBatch>, Failure> {
+    async fn batch(&mut self, shared: &Shared, kind: &Kind) -> Result<Option<WatchBatch>, Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);
         }
@@ -153,13 +157,19 @@ impl OpenWatch {
             }
             Received::Silent => {
                 debug!(resource = %self.resource.name(), "a watch fell silent");
-                return Ok(None);
+                let url = shared.url(kind, &self.resource, &[("limit", "1")]);
+                // Boxed: seldom, and large.
+                return Box::pin(check_future(shared, &url, &self.revision)).await.map(|()| None);
             }
         };
         let mut batch =
             WatchBatch { events: Vec::with_capacity(lines.len()), revision: self.revision.clone(), as_of: None };
         for line in &lines {
-            match read(line, self.dialect) {
+            let read = match read(line, self.dialect) {
+                Ok(Read::Bookmark(revision, _)) if is_before(&revision, &batch.revision) => Err(gone_back(&revision)),
+                other => other,
+            };
+            match read {
                 Ok(Read::Event(event)) => {
                     if let Some(revision) = revision_of(&event) {
                         batch.revision = revision;
@@ -184,6 +194,31 @@ impl OpenWatch {
         self.revision = batch.revision.clone();
         Ok(Some(batch))
     }
+}
+
+/// Fails if the server is behind a position. A read of one object tells, which is as new as the request; whether it can be made
+/// at all shows when the watch is opened again.
+async fn check_future(shared: &Shared, url: &str, position: &Revision) -> Result<(), Failure> {
+    let Ok(body) = shared.client.get(url).await else { return Ok(()) };
+    let body = gojson::utf8(&body);
+    match strict::from_slice::<Page<'_>>(&body) {
+        Ok(page) if is_before(&page.metadata.resource_version, position) => {
+            Err(gone_back(&page.metadata.resource_version))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a revision is older than another one, as far as both are numbers. To other clients than this one they are only names,
+/// but all API servers have numbers that grow.
+fn is_before(revision: &str, other: &str) -> bool {
+    matches!((revision.parse::<u64>(), other.parse::<u64>()), (Ok(revision), Ok(other)) if revision < other)
+}
+
+fn gone_back(newest: &str) -> Failure {
+    Failure::PositionGone(format!(
+        "the API server is only at revision {newest}: its datastore was restored or replaced"
+    ))
 }
 
 /// What a line says.
@@ -259,11 +294,15 @@ pub(super) fn batches(
                 Err(error) => return Some((Err(error), (shared, kind, from, State::Over))),
             },
         };
-        match open.batch().await {
+        match open.batch(&shared, &kind).await {
             Ok(Some(batch)) => Some((Ok(batch), (shared, kind, from, State::Open(open)))),
-            Ok(None) => None,
+            Ok(None) => {
+                shared.watch_ended(&kind);
+                None
+            }
             Err(failure) => {
-                let error = shared.error("watch", &kind, Some(&open.resource), failure, &open.revision);
+                let failure = shared.watch_failed(&kind, failure, &open.revision);
+                let error = shared.error("watch", &kind, Some(&open.resource), failure, &open.revision).await;
                 Some((Err(error), (shared, kind, from, State::Over)))
             }
         }
@@ -276,11 +315,15 @@ async fn start(shared: &Shared, kind: &Kind, from: &Revision) -> Result<OpenWatc
     }
     let (resource, dialect) = match shared.locate(kind).await {
         Ok(located) => located,
-        Err(failure) => return Err(shared.error("watch", kind, None, failure, from)),
+        Err(failure) => return Err(shared.error("watch", kind, None, failure, from).await),
     };
-    OpenWatch::open(shared, kind, resource, dialect, from, &[("resourceVersion", from)])
-        .await
-        .map_err(|(resource, failure)| shared.error("watch", kind, Some(&resource), failure, from))
+    match OpenWatch::open(shared, kind, resource, dialect, from, &[("resourceVersion", from)]).await {
+        Ok(open) => Ok(open),
+        Err((resource, failure)) => {
+            let failure = shared.watch_failed(kind, failure, from);
+            Err(shared.error("watch", kind, Some(&resource), failure, from).await)
+        }
+    }
 }
 
 #[cfg(test)]

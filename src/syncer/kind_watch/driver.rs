@@ -50,6 +50,8 @@ pub(super) struct KindWatch {
     status: watch::Sender<KindStatus>,
     /// Subscribers may hold objects: something was listed, and they were not told since that all of it is gone.
     may_hold: bool,
+    /// The datastore does not know the kind: so it is until a list arrives, whatever fails meanwhile.
+    absent: bool,
     /// When which failure was logged last.
     said: Option<(Instant, String)>,
 }
@@ -74,7 +76,9 @@ impl KindWatch {
             revision: no_revision(),
             error: None,
         });
-        (Self { kind, shared, machine, subscribers, joining, status, may_hold: false, said: None }, status_reader)
+        let watch =
+            Self { kind, shared, machine, subscribers, joining, status, may_hold: false, absent: false, said: None };
+        (watch, status_reader)
     }
 
     /// Runs until it is dropped, or until nobody listens and nobody can join any more.
@@ -117,7 +121,8 @@ impl KindWatch {
         while let Ok(subscriber) = self.joining.try_recv() {
             self.subscribers.push(subscriber);
         }
-        if self.machine.failures() == 0 {
+        // Looking for a kind that is absent is no news.
+        if self.machine.failures() == 0 && !self.absent {
             self.publish(Phase::Listing, None);
         }
         let mut pages = self.shared.datastore.list(&self.kind);
@@ -132,6 +137,9 @@ impl KindWatch {
             };
             if self.machine.page_arrived() {
                 self.may_hold = true;
+                if std::mem::take(&mut self.absent) {
+                    self.publish(Phase::Listing, None);
+                }
                 self.send(KindEvent::ListStart).await;
             }
             let ListPage { objects: page_objects, malformed, revision, as_of } = page;
@@ -220,7 +228,9 @@ impl KindWatch {
     async fn failed(&mut self, error: Error) {
         let verdict = self.machine.failed(Instant::now(), &error);
         let is_news = self.machine.failures() == 1 || self.is_new_reason(&error);
-        let known_absent = self.status.borrow().phase == Phase::Absent;
+        let is_absent = matches!(error, Error::KindAbsent { .. });
+        let known_absent = self.absent;
+        self.absent |= is_absent;
         match &error {
             Error::KindAbsent { .. } if known_absent => debug!(kind = %self.kind, "kind is still absent"),
             Error::KindAbsent { .. } => {

@@ -173,8 +173,12 @@ async fn an_absent_kind_is_told_and_looked_for_again() {
         expect!(watched, "absent");
         assert_eq!(watched.phase(), Phase::Absent);
         let start = tokio::time::Instant::now();
+        let mut status = watched.statuses.borrow()[0].clone();
+        status.mark_unchanged();
         expect!(watched, "absent");
         assert_eq!(start.elapsed(), pause);
+        expect!(watched, "absent");
+        assert!(!status.has_changed().expect("the watch runs"), "to look for it is no news");
         watched.store.set_absent(kind, false);
         watched.store.put(kind, object("a"));
         expect!(watched, "start", "objects a", "end");

@@ -69,12 +69,14 @@ impl Context {
     #[must_use]
     pub fn from_environment(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let mut context = Self::default();
+        let mut prefixed = false;
         for (name, value) in environment {
             let value = value.to_string_lossy();
+            let is_yes = || ["true", "t", "1"].contains(&value.to_ascii_lowercase().as_str());
             match name.to_str() {
-                Some("USE_POD_CIDR" | "CALICO_USE_POD_CIDR") => {
-                    context.use_pod_cidr = ["true", "t", "1"].contains(&value.to_ascii_lowercase().as_str());
-                }
+                // As with all settings of Calico's client: the name with the prefix counts more, unless it is empty.
+                Some("CALICO_USE_POD_CIDR") if !value.is_empty() => (context.use_pod_cidr, prefixed) = (is_yes(), true),
+                Some("USE_POD_CIDR") if !prefixed => context.use_pod_cidr = is_yes(),
                 Some("FELIX_INTERFACEPREFIX") => {
                     if let Some(first) = value.split(',').map(str::trim).find(|item| !item.is_empty()) {
                         first.clone_into(&mut context.interface_prefix);
@@ -126,6 +128,29 @@ pub(crate) fn check_metadata(object: &Object, metadata: Option<&RawValue>) -> Re
         resource::convert_crd_metadata(&mut metadata).map_err(|error| refuse(&error))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_with_the_prefix_counts_more_in_any_order() {
+        let uses = |variables: &[(&str, &str)]| {
+            let read = |order: Vec<&(&str, &str)>| {
+                Context::from_environment(order.into_iter().map(|(name, value)| (name.into(), value.into())))
+                    .use_pod_cidr
+            };
+            let (one, other) = (read(variables.iter().collect()), read(variables.iter().rev().collect()));
+            assert_eq!(one, other, "{variables:?}");
+            one
+        };
+        assert!(!uses(&[]));
+        assert!(uses(&[("USE_POD_CIDR", "True")]));
+        assert!(uses(&[("CALICO_USE_POD_CIDR", "1"), ("USE_POD_CIDR", "false")]));
+        assert!(!uses(&[("CALICO_USE_POD_CIDR", "no"), ("USE_POD_CIDR", "true")]));
+        assert!(uses(&[("CALICO_USE_POD_CIDR", ""), ("USE_POD_CIDR", "true")]));
+    }
 }
 
 #[cfg(test)]

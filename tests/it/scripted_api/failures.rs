@@ -1,11 +1,18 @@
 //! A server that is busy, broken or away, that does not let us in, or does not know a kind.
 
+use bulrush::datastore::init::{InitOptions, initialise};
+use bulrush::datastore::kubernetes::CalicoGroup;
 use bulrush::syncer::kinds;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::*;
-use crate::scripted::{self, Asked, ScriptedApi};
+use crate::scripted::{self, Asked, Definitions, ScriptedApi};
 
 const NODES: &str = "/api/v1/nodes";
+const POOLS: &str = "/apis/crd.projectcalico.org/v1/ippools";
+/// The name of their definition.
+const POOLS_DEFINED: &str = "ippools.crd.projectcalico.org";
 
 /// Answers with a whole streaming list and leaves it open for ever.
 fn serve(asked: Asked, objects: &[Json], revision: &str) {
@@ -99,7 +106,7 @@ async fn a_server_that_was_too_busy_is_not_asked_for_all_kinds_at_once() {
 async fn failures_are_tried_again_ever_more_slowly_and_never_lose_anything() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
-    let mut last = tokio::time::Instant::now();
+    let mut last = Instant::now();
     let mut pauses = Vec::new();
     for round in 0..12 {
         let asked = api.watch(PODS).await;
@@ -142,6 +149,56 @@ async fn a_watch_that_cannot_be_opened_again_costs_no_list() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_watch_that_the_server_itself_fails_again_and_again_is_given_up_for_a_list() {
+    for (refused, reason) in [(0, ""), (500, "InternalError"), (400, "BadRequest")] {
+        let (store, mut api) = scripted::start(|_| {});
+        let mut watching = Watching::start(store, &[kinds::POD]);
+        serve_then_drop(&mut api, &mut watching).await;
+        let began = Instant::now();
+        let mut watches = 0;
+        let asked = loop {
+            let asked = api.watch(PODS).await;
+            if asked.wants_initial_events() {
+                break asked;
+            }
+            watches += 1;
+            match refused {
+                0 => asked.stream().event("ERROR", &scripted::status(500, "InternalError", "cannot convert")),
+                code => asked.refuse(code, reason, "cannot convert"),
+            }
+        };
+        assert_eq!(watches, 5, "{refused}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        serve(asked, &[], "20");
+        watching.says_in_turn(&["list", "listed 20"]).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_away_or_busy_for_minutes_costs_no_list() {
+    let (store, mut api) = scripted::start(|_| {});
+    let mut watching = Watching::start(store, &[kinds::POD]);
+    serve_then_drop(&mut api, &mut watching).await;
+    let began = Instant::now();
+    for round in 0.. {
+        let asked = api.watch(PODS).await;
+        assert_eq!((asked.query("resourceVersion"), asked.wants_initial_events()), ("10", false));
+        if began.elapsed() > Duration::from_secs(300) {
+            break;
+        }
+        match round % 6 {
+            0 => drop(asked),
+            1 => asked.refuse(503, "ServiceUnavailable", "shutting down"),
+            2 => asked.refuse(429, "TooManyRequests", "later"),
+            3 => asked.answer(502, &[], "bad gateway"),
+            4 => asked.refuse(504, "Timeout", "etcd does not answer"),
+            _ => asked.refuse(401, "Unauthorized", "Unauthorized"),
+        }
+    }
+    watching.assert_silent();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_hangs_is_given_up_and_asked_again() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
@@ -157,7 +214,7 @@ async fn an_agent_is_told_that_the_datastore_is_lost_after_ten_minutes_and_nothi
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
     serve_then_drop(&mut api, &mut watching).await;
-    let silent_since = tokio::time::Instant::now();
+    let silent_since = Instant::now();
     let said = loop {
         tokio::select! {
             asked = api.next() => drop(asked),
@@ -234,59 +291,183 @@ async fn what_is_forbidden_is_named_with_the_rule_that_is_missing_while_other_ki
     }
 }
 
+/// What an API server says where it serves nothing.
+fn not_known(asked: Asked) {
+    asked.answer(404, &[], "404 page not found\n");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_the_server_does_not_know_is_absent_and_noticed_within_seconds_of_its_definition() {
-    const POOLS: &str = "/apis/crd.projectcalico.org/v1/ippools";
-    const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
-    let (store, mut api) = scripted::start(|_| {});
+    let definitions = Definitions::of(&["others.example.org"]);
+    let (store, mut api) = scripted::start_with(&definitions, |_| {});
     let mut watching = Watching::start(store, &[kinds::IP_POOL]);
-    api.watch(POOLS).await.answer(404, &[], "404 page not found\n");
+    let began = Instant::now();
+    not_known(api.watch(POOLS).await);
     assert_eq!(watching.says().await, "absent");
-    // The definitions are watched from now on: nobody has to guess when to look.
-    let mut definitions = None;
-    let mut looked = 0;
-    let asked = loop {
-        let asked = api.next().await;
-        match (asked.path.as_str(), asked.is_watch()) {
-            (DEFINITIONS, false) => {
-                asked.json(&json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": {"resourceVersion": "5"}, "items": [],
-                }));
+    assert_eq!(began.elapsed(), Duration::ZERO, "nothing defines it");
+    definitions.add(POOLS_DEFINED);
+    let since = Instant::now();
+    // Served a moment after its definition.
+    for _ in 0..2 {
+        not_known(api.watch(POOLS).await);
+        assert_eq!(watching.says().await, "absent");
+    }
+    let asked = api.watch(POOLS).await;
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    serve(asked, &[json!({"metadata": {"name": "p", "resourceVersion": "7"}})], "10");
+    watching.says_in_turn(&["list", "objects p@7"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_defined_kind_that_the_server_does_not_know_at_first_is_not_absent() {
+    let (store, mut api) = scripted::start_with(&Definitions::of(&[POOLS_DEFINED]), |_| {});
+    let mut watching = Watching::start(store, &[kinds::IP_POOL]);
+    not_known(api.watch(POOLS).await);
+    let asked = api.watch(POOLS).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    serve(asked, &[json!({"metadata": {"name": "p", "resourceVersion": "7"}})], "10");
+    watching.says_in_turn(&["list", "objects p@7", "listed 10"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_absent_within_seconds_where_definitions_may_not_be_seen_or_do_not_help() {
+    // A definition may be that of another version.
+    for definitions in [Definitions::default(), Definitions::of(&[POOLS_DEFINED])] {
+        let (store, mut api) = scripted::start_with(&definitions, |_| {});
+        let mut watching = Watching::start(store, &[kinds::IP_POOL]);
+        let began = Instant::now();
+        let said = loop {
+            tokio::select! {
+                asked = api.next() => not_known(asked),
+                said = watching.says() => break said,
             }
-            (DEFINITIONS, true) => {
-                let feed = asked.stream();
-                feed.event(
-                    "ADDED",
-                    &json!({
-                        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1",
-                        "metadata": {"name": "ippools.crd.projectcalico.org", "resourceVersion": "6"},
-                    }),
-                );
-                definitions = Some((feed, tokio::time::Instant::now()));
-            }
-            // Served a moment after its definition.
-            (POOLS, _) if definitions.is_none() || looked < 3 => {
-                looked += usize::from(definitions.is_some());
-                asked.answer(404, &[], "404 page not found\n");
-            }
-            (POOLS, _) => break asked,
-            other => panic!("{other:?}"),
+        };
+        assert_eq!(said, "absent");
+        assert!((3..10).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn definitions_that_never_come_are_asked_for_again() {
+    let definitions = Definitions::silent();
+    let (store, mut api) = scripted::start_with(&definitions, |_| {});
+    let mut watching = Watching::start(store, &[kinds::IP_POOL]);
+    let began = Instant::now();
+    let mut served = false;
+    let said = loop {
+        tokio::select! {
+            asked = api.next() => not_known(asked),
+            said = watching.says() => break said,
+        }
+        if !std::mem::replace(&mut served, true) {
+            definitions.serve(&[]);
         }
     };
-    let (_, since) = definitions.expect("the definitions are watched");
-    assert!(asked.at - since < Duration::from_secs(10), "{:?}", asked.at - since);
-    serve(asked, &[json!({"metadata": {"name": "p", "resourceVersion": "7"}})], "10");
-    loop {
-        match watching.says().await {
-            said if said == "absent" => {}
-            said => {
-                assert_eq!(said, "list");
-                break;
+    assert_eq!(said, "absent");
+    assert!((60..90).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_cut_off_by_a_server_that_begins_again_is_not_the_end_of_the_kind() {
+    let (store, mut api) = scripted::start_with(&Definitions::of(&[POOLS_DEFINED]), |_| {});
+    let mut watching = Watching::start(store, &[kinds::IP_POOL]);
+    let feed = api.watch(POOLS).await.stream();
+    for n in 0..500 {
+        feed.event("ADDED", &json!({"metadata": {"name": format!("p{n}"), "resourceVersion": "7"}}));
+    }
+    assert_eq!(watching.says().await, "list");
+    assert!(watching.says().await.starts_with("objects"));
+    feed.cut();
+    not_known(api.watch(POOLS).await);
+    let asked = api.watch(POOLS).await;
+    watching.assert_silent();
+    serve(asked, &[], "10");
+    watching.says_in_turn(&["list", "listed 10"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_address_at_which_there_is_no_api_server_promises_nothing() {
+    const PATIENCE: Duration = Duration::from_secs(300);
+    for (group, body) in [
+        (None, "404 page not found\n"),
+        (Some(CalicoGroup::CrdV1), "404 page not found\n"),
+        (Some(CalicoGroup::CrdV1), "<html>nothing here</html>"),
+    ] {
+        let (store, mut api) = scripted::start_with(&Definitions::not_found(), |config| config.calico_group = group);
+        let mut watching = Watching::start(store.clone(), &[kinds::POD, kinds::TIER, kinds::CALICO_NODE_STATUS]);
+        let (may_serve, mut told) = oneshot::channel();
+        let initialising = tokio::spawn(async move { initialise(&store, &InitOptions::default(), may_serve).await });
+        let answering = async {
+            while let Some(asked) = api.recv().await {
+                asked.answer(404, &[], body);
             }
+        };
+        assert!(tokio::time::timeout(PATIENCE, answering).await.is_err(), "goes on for ever");
+        watching.assert_silent();
+        assert!(told.try_recv().is_err(), "{group:?}: there is nothing to serve");
+        initialising.abort();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_every_server_has_is_never_deleted_because_an_answer_says_so() {
+    let (store, mut api) = scripted::start_with(&Definitions::of(&[]), |_| {});
+    let mut watching = Watching::start(store, &[kinds::POD, kinds::IP_POOL]);
+    let mut feed = None;
+    for _ in 0..2 {
+        let asked = api.next().await;
+        if asked.path == PODS {
+            let pods = asked.stream();
+            pods.event("ADDED", &pod("a", "5"));
+            pods.bookmark("10", true);
+            feed = Some(pods);
+        } else {
+            not_known(asked);
         }
     }
-    assert_eq!(watching.says().await, "objects p@7");
+    for _ in 0..4 {
+        let said = watching.says().await;
+        assert!(["absent", "list", "objects n/a@5", "listed 10"].contains(&&*said), "{said}");
+    }
+    feed.expect("pods are watched").cut();
+    for _ in 0..20 {
+        let asked = api.watch(PODS).await;
+        assert_eq!((asked.query("resourceVersion"), asked.wants_initial_events()), ("10", false));
+        not_known(asked);
+    }
+    watching.assert_silent();
+    api.watch(PODS).await.stream().event("ADDED", &pod("b", "11"));
+    assert_eq!(watching.says().await, "put n/b@11 to 11");
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_gone_with_the_definition_that_they_had_and_never_without_one() {
+    for defined in [true, false] {
+        let definitions = Definitions::of(if defined { &[POOLS_DEFINED] } else { &[] });
+        let (store, mut api) = scripted::start_with(&definitions, |_| {});
+        let mut watching = Watching::start(store, &[kinds::IP_POOL]);
+        let feed = api.watch(POOLS).await.stream();
+        feed.event("ADDED", &json!({"metadata": {"name": "p", "resourceVersion": "7"}}));
+        feed.bookmark("10", true);
+        watching.says_in_turn(&["list", "objects p@7", "listed 10"]).await;
+        definitions.remove(POOLS_DEFINED);
+        // It comes to us before the next answer does.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        feed.cut();
+        let said = loop {
+            tokio::select! {
+                asked = api.next() => not_known(asked),
+                said = watching.says() => break said,
+            }
+        };
+        if defined {
+            assert_eq!(said, "list");
+            watching.says_in_turn(&["listed ", "absent"]).await;
+        } else {
+            assert_eq!(said, "absent");
+        }
+        watching.assert_silent();
+    }
 }
 
 #[tokio::test(start_paused = true)]

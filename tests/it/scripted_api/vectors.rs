@@ -177,7 +177,7 @@ async fn answer_all(mut api: ScriptedApi, content: Arc<Mutex<Content>>) {
 fn answer(asked: Asked, content: &mut Content) {
     let (only_pages, page) = (content.only_pages, content.page);
     let Some(served) = content.kinds.get_mut(&asked.path).filter(|served| !served.absent) else {
-        // Definitions are among what is not served: kinds are looked for now and then.
+        // Definitions may not be seen: kinds are missing when that lasts.
         return asked.answer(404, &[], "404 page not found\n");
     };
     match (asked.is_watch(), asked.wants_initial_events()) {

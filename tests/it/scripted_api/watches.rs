@@ -37,7 +37,10 @@ async fn a_cut_watch_goes_on_at_the_last_revision_without_a_list() {
             0 => drop(feed),
             1 => feed.cut(),
             // Half a line, then the end or a break: what was not whole comes again.
-            2 => feed.raw(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namesp"#),
+            2 => {
+                feed.raw(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namesp"#);
+                drop(feed);
+            }
             _ => {
                 feed.raw(
                     r#"{"type":"DELETED","object":{"metadata":{"name":"a","namespace":"n","resourceVersion":"19"}}}"#,
@@ -80,11 +83,37 @@ async fn bookmarks_move_the_position_and_vouch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_sign_of_life_is_opened_again_where_it_was() {
-    let (mut watching, mut api, feed) = following().await;
-    let asked = api.watch(PODS).await;
-    assert_eq!(asked.query("resourceVersion"), "10");
-    assert!(!feed.is_read());
-    watching.assert_silent();
+    // Somebody else is at fault, or nothing has happened in the whole cluster; also if that cannot be found out.
+    for newest in ["10", "12", "not a number", ""] {
+        let (mut watching, mut api, feed) = following().await;
+        let asked = api.page(PODS).await;
+        assert_eq!((asked.query("limit"), asked.query("resourceVersion")), ("1", ""));
+        match newest {
+            "" => asked.refuse(500, "InternalError", "etcd is away"),
+            newest => asked.json(&page(&[pod("a", "5")], newest, "")),
+        }
+        let asked = api.watch(PODS).await;
+        assert_eq!((asked.query("resourceVersion"), asked.wants_initial_events()), ("10", false));
+        assert!(!feed.is_read());
+        watching.assert_silent();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_gone_back_in_time_is_listed() {
+    let relisted = async |mut watching: Watching, mut api: ScriptedApi| {
+        let _feed = listed(api.watch(PODS).await, &[pod("b", "4")], "6");
+        watching.says_in_turn(&["list", "objects n/b@4", "listed 6"]).await;
+        api.assert_idle();
+    };
+    // A bookmark tells, and vouches for nothing.
+    let (watching, api, feed) = following().await;
+    feed.bookmark("5", false);
+    relisted(watching, api).await;
+    // Nothing comes, until history would repeat.
+    let (watching, mut api, _feed) = following().await;
+    api.page(PODS).await.json(&page(&[pod("b", "4")], "6", ""));
+    relisted(watching, api).await;
 }
 
 #[tokio::test(start_paused = true)]
