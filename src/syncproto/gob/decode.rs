@@ -47,9 +47,10 @@ impl Walk<'_> {
     ///
     /// After a definition, a frame that goes on has a byte count to skip; otherwise the next frame continues the value.
     pub(super) fn interface_type(&mut self) -> Result<i32, Halt> {
+        let mut defined = false;
         loop {
             if self.reader.frame_is_done() {
-                self.reader.next_frame()?;
+                self.reader.next_frame(defined)?;
             }
             let type_id = self.reader.int()?;
             if type_id >= 0 {
@@ -57,6 +58,7 @@ impl Walk<'_> {
                 return i32::try_from(type_id).map_err(|_| Error::UnknownType { place, id: type_id }.into());
             }
             self.types.define(type_id.saturating_neg(), &mut self.reader, self.limits)?;
+            defined = true;
             if !self.reader.frame_is_done() {
                 self.reader.uint()?;
             }

@@ -41,6 +41,9 @@ pub struct Decoder {
     message_bytes: usize,
     /// Bytes of this message that were read and will be again.
     reread: usize,
+    /// Should the input end before the message's next frame, that is the end of the stream: so in Go, unless a definition has
+    /// just been read.
+    may_end: bool,
     failed: Option<Error>,
 }
 
@@ -55,6 +58,7 @@ impl Decoder {
             types: Types::default(),
             message_bytes: 0,
             reread: 0,
+            may_end: false,
             failed: None,
         }
     }
@@ -98,11 +102,12 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// When the end came inside a message or behind definitions that no value followed, or the stream had failed before.
+    /// When the end came inside a message (but for one of Go's exceptions: where a further frame would begin that need not
+    /// begin with a definition) or behind definitions that no value followed, or the stream had failed before.
     pub fn finish(&self) -> Result<(), Error> {
         match &self.failed {
             Some(error) => Err(error.clone()),
-            None if self.buffered() == 0 => Ok(()),
+            None if self.buffered() == 0 || (self.may_end && self.unread.is_empty()) => Ok(()),
             None => Err(Error::Truncated { held: self.buffered() }),
         }
     }
@@ -134,6 +139,7 @@ impl Decoder {
 
     fn advance(&mut self) -> Result<Option<Envelope>, Error> {
         while let Some(frame) = self.take_frame()? {
+            self.may_end = false;
             self.frames.push(frame);
             match self.read_message() {
                 Ok(Some(envelope)) => {
@@ -147,7 +153,8 @@ impl Decoder {
                     self.types.keep();
                     self.frames.clear();
                 }
-                Err(Halt::NextFrame) => {
+                Err(Halt::NextFrame { defined }) => {
+                    self.may_end = !defined;
                     self.types.take_back();
                     self.reread += self.message_bytes;
                     let limit = MOST_REREADS.saturating_mul(self.limits.max_message_bytes);

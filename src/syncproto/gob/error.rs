@@ -5,6 +5,8 @@ use super::number::Excess;
 /// Coarse reason of an [`Error`]: the label of a metric, and what test vectors compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
+    /// What Go takes for the orderly end of the stream, wherever it stands.
+    EndOfStream,
     /// Input ended inside a message.
     Truncated,
     /// A frame length that gob does not allow.
@@ -42,6 +44,7 @@ impl ErrorClass {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::EndOfStream => "end_of_stream",
             Self::Truncated => "truncated",
             Self::BadMessageLength => "bad_message_length",
             Self::BadUint => "bad_uint",
@@ -82,6 +85,12 @@ pub enum Error {
     /// Go decoders take an empty frame for the end of the stream.
     #[error("decoding gob: a frame of no bytes, which ends a stream for Go peers too")]
     EmptyFrame,
+    /// Go decoders take that for the end of the stream as well.
+    #[error("decoding gob: a frame ends where {what} should begin, which ends a stream for Go peers too")]
+    FrameEnds {
+        /// What is missing.
+        what: &'static str,
+    },
     /// See [`ErrorClass::BadUint`].
     #[error(
         "decoding gob: an integer begins with {first:#04x}, which announces more than 8 bytes: the stream is corrupt or not gob"
@@ -226,7 +235,8 @@ impl Error {
     pub const fn class(&self) -> ErrorClass {
         match self {
             Self::Truncated { .. } => ErrorClass::Truncated,
-            Self::MessageLength { .. } | Self::EmptyFrame => ErrorClass::BadMessageLength,
+            Self::EmptyFrame | Self::FrameEnds { .. } => ErrorClass::EndOfStream,
+            Self::MessageLength { .. } => ErrorClass::BadMessageLength,
             Self::BadUint { .. } => ErrorClass::BadUint,
             Self::InnerLength { .. } | Self::NameTooLong { .. } => ErrorClass::BadInnerLength,
             Self::UnknownType { .. } => ErrorClass::UnknownTypeId,
@@ -261,7 +271,10 @@ impl From<Excess> for Error {
 #[derive(Debug)]
 pub(super) enum Halt {
     /// The message goes on in a frame that has not come yet.
-    NextFrame,
+    NextFrame {
+        /// After a definition, which something has to follow.
+        defined: bool,
+    },
     /// The stream is bad.
     Bad(Error),
 }

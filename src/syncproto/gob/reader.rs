@@ -33,10 +33,10 @@ impl<'a> Reader<'a> {
         self.rest().is_empty()
     }
 
-    /// Goes to the next frame, dropping what is left of this one.
-    pub(super) fn next_frame(&mut self) -> Result<(), Halt> {
+    /// Goes to the next frame, dropping what is left of this one. `defined`: a definition stood before it.
+    pub(super) fn next_frame(&mut self, defined: bool) -> Result<(), Halt> {
         if self.frame + 1 >= self.frames.len() {
-            return Err(Halt::NextFrame);
+            return Err(Halt::NextFrame { defined });
         }
         self.frame += 1;
         self.position = 0;
@@ -46,7 +46,7 @@ impl<'a> Reader<'a> {
     /// An unsigned integer.
     pub(super) fn uint(&mut self) -> Result<u64, Error> {
         let rest = self.rest();
-        let first = *rest.first().ok_or(Error::InnerLength { what: "an integer", length: 1, left: 0 })?;
+        let first = *rest.first().ok_or(Error::FrameEnds { what: "an integer" })?;
         let length = number::announced_len(first)?;
         let Some(bytes) = rest.get(..length) else {
             return Err(Error::InnerLength { what: "an integer", length: length as u64, left: rest.len() });

@@ -292,6 +292,38 @@ fn an_empty_frame_ends_the_stream() {
     let mut decoder = Decoder::new(Limits::server());
     decoder.push(&[0]);
     assert_eq!(decoder.next(), Err(Error::EmptyFrame));
+    assert_eq!(Error::EmptyFrame.class(), ErrorClass::EndOfStream);
+}
+
+/// Seen of Go's decoder: an integer of which not even the first byte is there is the end of the stream, one that is cut is not.
+#[test]
+fn a_frame_that_ends_where_an_integer_begins_ends_the_stream_as_in_go() {
+    let hello = define_struct(65, &[("Version", id::STRING), ("ServerConnID", id::UINT)]);
+    let types = [define_struct(id::ENVELOPE, &[("Message", id::INTERFACE)]), hello].concat();
+    let message = |rest: &[u8]| {
+        let mut body = BytesMut::new();
+        put_int(&mut body, id::ENVELOPE.into());
+        body.put_u8(1);
+        body.put_slice(rest);
+        [&types[..], &framed(&body)].concat()
+    };
+    let mut named = BytesMut::new();
+    put_uint(&mut named, (NAME_PREFIX.len() + "MsgServerHello".len()) as u64);
+    named.put_slice(NAME_PREFIX.as_bytes());
+    named.put_slice(b"MsgServerHello");
+    let mut typed = named.clone();
+    put_int(&mut typed, 65);
+    for (rest, expected) in [
+        (&b""[..], Some(ErrorClass::EndOfStream)),
+        // The message goes on in a frame that does not come.
+        (&named[..], None),
+        (&typed[..], Some(ErrorClass::EndOfStream)),
+        (&[&typed[..], &[1, 1]].concat(), Some(ErrorClass::EndOfStream)),
+        (&[&typed[..], &[2, 0xfe, 1]].concat(), Some(ErrorClass::BadInnerLength)),
+    ] {
+        let class = outcome(&message(rest), Limits::server()).err().map(|error| error.class());
+        assert_eq!(class, expected, "{rest:?}");
+    }
 }
 
 #[test]
