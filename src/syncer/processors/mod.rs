@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use std::ffi::OsString;
 
 use crate::datastore::{Dialect, Object, ObjectId};
-use crate::model::schema::{self, Case};
+use crate::model::schema::{self, Case, Fields};
 use crate::model::{KvPair, gojson, resource};
 
 pub mod block_affinity;
@@ -119,7 +119,21 @@ pub(crate) fn body<T: DeserializeOwned>(object: &Object) -> Result<T, ConvertErr
 
 /// Refuses an object whose metadata Calico's clients could not read, for kinds whose data hold nothing of it.
 pub(crate) fn check_metadata(object: &Object, metadata: Option<&RawValue>) -> Result<(), ConvertError> {
-    let Some(metadata) = metadata else { return Ok(()) };
+    read_metadata(object, metadata).map(drop)
+}
+
+/// The same for policies of Kubernetes, whose UID Calico makes another one of: that takes a UUID.
+pub(crate) fn check_metadata_and_uid(object: &Object, metadata: Option<&RawValue>) -> Result<(), ConvertError> {
+    let metadata = read_metadata(object, metadata)?;
+    let uid = metadata.as_ref().map_or("", |metadata| metadata.text("uid"));
+    if uid.is_empty() || resource::reverse_uid(uid).is_some() {
+        return Ok(());
+    }
+    Err(ConvertError::new(format!("metadata.uid: {uid:?} is not a UUID")))
+}
+
+fn read_metadata(object: &Object, metadata: Option<&RawValue>) -> Result<Option<Fields>, ConvertError> {
+    let Some(metadata) = metadata else { return Ok(None) };
     let declaration = schema::find("v1.ObjectMeta").expect("part of the table");
     let case = if object.dialect == Dialect::Etcd { Case::Folded } else { Case::Exact };
     let refuse = |error: &dyn std::fmt::Display| ConvertError { reason: format!("metadata: {error}") };
@@ -127,7 +141,7 @@ pub(crate) fn check_metadata(object: &Object, metadata: Option<&RawValue>) -> Re
     if object.dialect == Dialect::CrdV1 {
         resource::convert_crd_metadata(&mut metadata).map_err(|error| refuse(&error))?;
     }
-    Ok(())
+    Ok(Some(metadata))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::super::simple::{Convert, Converted};
-use super::super::{ConvertError, body, check_metadata};
+use super::super::{ConvertError, body, check_metadata_and_uid};
 use super::kubernetes::network;
 use super::kubernetes_types::{
     ClusterPolicyPeer, ClusterPolicyPort, ClusterPolicyPorts, ClusterPolicyProtocol, ClusterPolicyRule,
@@ -31,7 +31,7 @@ impl Convert for ClusterPolicies {
 
     fn value(&self, object: &Object) -> Result<Option<Converted>, ConvertError> {
         let Body { metadata, spec } = body::<Body<ClusterPolicySpec>>(object)?;
-        check_metadata(object, metadata.as_deref())?;
+        check_metadata_and_uid(object, metadata.as_deref())?;
         let tier = match spec.tier.as_str() {
             "Admin" => "kube-admin",
             "Baseline" => "kube-baseline",

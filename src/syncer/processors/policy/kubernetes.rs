@@ -1,7 +1,7 @@
 //! Kubernetes' NetworkPolicy, and Calico's staged form of it.
 
 use super::super::simple::{Convert, Converted};
-use super::super::{ConvertError, body, check_metadata};
+use super::super::{ConvertError, body, check_metadata_and_uid};
 use super::kubernetes_types::{IpBlock, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicyRule, NetworkPolicySpec};
 use super::ports::PortGroups;
 use super::{STAGED_DELETE, calico, converted, labels};
@@ -42,7 +42,7 @@ impl Convert for KubernetesPolicies {
 
     fn value(&self, object: &Object) -> Result<Option<Converted>, ConvertError> {
         let Body { metadata, spec } = body::<Body<NetworkPolicySpec>>(object)?;
-        check_metadata(object, metadata.as_deref())?;
+        check_metadata_and_uid(object, metadata.as_deref())?;
         if self.staged && spec.staged_action == STAGED_DELETE {
             return Ok(None);
         }

@@ -118,6 +118,25 @@ mod tests {
     }
 
     #[test]
+    fn a_policy_of_kubernetes_has_a_uuid_or_no_uid() {
+        let context = Context::default();
+        for (uid, expected) in [("", true), ("30f1c7c2-9f5b-4a38-8a5f-1f2e3d4c5b6a", true), ("none", false)] {
+            let body = format!(
+                r#"{{"metadata":{{"name":"p","uid":"{uid}"}},"spec":{{"podSelector":{{}},"tier":"Admin","priority":1,"subject":{{"namespaces":{{}}}}}}}}"#
+            );
+            for (processor, dialect) in [
+                (kubernetes(&context), Dialect::V3),
+                (cluster(&context), Dialect::V3),
+                (calico(&kinds::STAGED_KUBERNETES_NETWORK_POLICY, &context), Dialect::Etcd),
+            ] {
+                let (value, error) = convert(processor, dialect, &body);
+                assert_eq!((value.is_some(), error.is_none()), (expected, expected), "{uid} {error:?}");
+                assert!(expected || error.unwrap().contains("metadata.uid"));
+            }
+        }
+    }
+
+    #[test]
     fn a_rule_of_kubernetes_that_cannot_be_converted_never_widens_the_policy() {
         let context = Context::default();
         let body = r#"{"spec":{"podSelector":{},"ingress":[
