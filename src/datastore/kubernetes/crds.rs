@@ -29,7 +29,7 @@ use tracing::{debug, info};
 
 use super::super::Kind;
 use super::super::backoff::Backoff;
-use super::client::{ANSWER_TIMEOUT, ApiClient};
+use super::client::{ANSWER_TIMEOUT, ApiClient, end_of_pause};
 use super::config::DEFAULT_PAGE_LIMIT;
 use super::failure::Failure;
 use super::lock;
@@ -305,7 +305,8 @@ async fn follow(client: ApiClient, known: watch::Sender<Known>) {
                 }
                 forbidden.next_delay()
             }
-            Failure::Retry { after, .. } => failed.next_delay().max(after.unwrap_or_default()),
+            Failure::Retry { after: Some(after), .. } => end_of_pause(after).saturating_duration_since(Instant::now()),
+            Failure::Retry { after: None, .. } => failed.next_delay(),
             // What the server says about the position: a list is needed.
             _ => {
                 position = None;
@@ -477,6 +478,27 @@ mod tests {
         set(&crds, Sight::Full, false);
         assert_eq!(crds.judge(&TIER, &names).await, Absence::Certain { gone: true });
         assert_eq!(waits(&crds, &names).await, POLL_WATCHED.as_millis(), "that was told");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pause_that_the_server_asks_for_is_kept_within_a_limit() {
+        use std::sync::Arc;
+        use std::sync::atomic::{AtomicU32, Ordering};
+        let asked = Arc::new(AtomicU32::new(0));
+        let counted = asked.clone();
+        let busy = tower::service_fn(move |_: http::Request<kube::client::Body>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let status = r#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"busy","reason":"TooManyRequests","code":429,
+                "details":{"retryAfterSeconds":1000000}}"#;
+            let answer =
+                http::Response::builder().status(429).body(kube::client::Body::from(status.as_bytes().to_vec()));
+            std::future::ready(answer)
+        });
+        let crds = Crds::new(ApiClient::fixed(kube::Client::new(busy, "default"), &KubernetesConfig::default()));
+        crds.follow();
+        sleep(Duration::from_secs(600)).await;
+        let asked = asked.load(Ordering::SeqCst);
+        assert!((8..=11).contains(&asked), "once a minute: {asked}");
     }
 
     #[tokio::test(start_paused = true)]
