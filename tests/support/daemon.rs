@@ -20,6 +20,15 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().expect("a bound socket has an address").port()
 }
 
+/// Ports that were free a moment ago, all different, and other ones than `taken`.
+fn free_ports_beside<const N: usize>(taken: u16) -> [u16; N] {
+    // All are held at once: the system may give the same one again.
+    let _held = TcpListener::bind(("127.0.0.1", taken));
+    let listeners: [TcpListener; N] =
+        std::array::from_fn(|_| TcpListener::bind(("127.0.0.1", 0)).expect("loopback has free ports"));
+    listeners.each_ref().map(|listener| listener.local_addr().expect("a bound socket has an address").port())
+}
+
 /// Waits until `done` says so; `what` names it in the failure.
 #[allow(clippy::disallowed_methods, reason = "waits for another process in real time")]
 pub(crate) fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
@@ -76,7 +85,7 @@ impl Daemon {
         sync: SocketAddr,
     ) -> anyhow::Result<Self> {
         let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let (health, metrics) = (loopback(free_port()), loopback(free_port()));
+        let [health, metrics] = free_ports_beside(sync.port()).map(loopback);
         let log = folder.join(format!("bulrush-{}.log", sync.port()));
         let file = File::options().create(true).append(true).open(&log).context("create the daemon's log")?;
         // Few open files, as many systems start a process: it has to help itself.
