@@ -37,7 +37,7 @@ use crate::debug::heap;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
 use crate::http::{self, Endpoints, Services};
 use crate::logging::LogHandle;
-use crate::metrics::{ServerMetrics, SyncerMetrics, register_process_metrics};
+use crate::metrics::{CertificateMetrics, ServerMetrics, SyncerMetrics, register_process_metrics};
 use crate::pipeline::SyncerPipeline;
 use crate::snapcache::Reader;
 use crate::syncer::kind_watch::KindHub;
@@ -45,7 +45,7 @@ use crate::syncer::pipelines;
 use crate::syncer::processors::Context;
 use crate::syncserver::{self, Server};
 use crate::tasks::{TaskInfo, TaskRegistry};
-use crate::tls::{ServerTls, ServerTlsConfig};
+use crate::tls::{Expiry, ServerTls, ServerTlsConfig};
 
 /// Version of this build.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -174,9 +174,18 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
             tokio::join!(cancel.run_until_cancelled(initialising), watching);
         });
     }
-    for (name, tls) in [("sync-certificates", &sync_tls), ("metrics-certificates", &metrics_tls)] {
+    let certificates = CertificateMetrics::new(&early.registry);
+    for (name, tls, own, authorities) in [
+        ("sync-certificates", &sync_tls, "ServerCertFile", "CAFile"),
+        ("metrics-certificates", &metrics_tls, "PrometheusMetricsCertFile", "PrometheusMetricsCAFile"),
+    ] {
         if let Some(tls) = tls.clone() {
-            tasks.spawn(name, tls.keep_fresh(stop.clone()));
+            let metrics = certificates.clone();
+            let told = move |expiry: Expiry| {
+                metrics.set(own, expiry.own);
+                metrics.set(authorities, expiry.authorities);
+            };
+            tasks.spawn(name, tls.keep_fresh(stop.clone(), told));
         }
     }
 

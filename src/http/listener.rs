@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::routes::{self, Site};
 use super::{Endpoint, Services, TlsSource};
 use crate::listen;
+use crate::tls::{Purpose, handshake_error};
 
 /// Pause before a listener is opened again, and after an error of accept; Typha's.
 const RETRY: Duration = Duration::from_secs(1);
@@ -109,7 +110,10 @@ async fn connection(stream: TcpStream, tls: Option<TlsSource>, site: Site, servi
         None => requests(stream, site, services).await,
         Some(tls) => match tokio::time::timeout(HEAD_TIMEOUT, tls().accept(stream)).await {
             Ok(Ok(stream)) => requests(stream, site, services).await,
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake of a scraper failed"),
+            Ok(Err(error)) => {
+                let error = handshake_error(&error, Purpose::Client, &[]);
+                tracing::debug!(error, "TLS handshake of a scraper failed");
+            }
             Err(_) => tracing::debug!("TLS handshake of a scraper took too long"),
         },
     }

@@ -281,6 +281,32 @@ impl ServerMetrics {
     }
 }
 
+/// When certificates expire.
+#[derive(Clone, Debug)]
+pub struct CertificateMetrics {
+    expiry: IntGaugeVec,
+}
+
+impl CertificateMetrics {
+    /// Creates and registers the metrics.
+    #[must_use]
+    pub fn new(registry: &Registry) -> Self {
+        let opts = Opts::new(
+            "bulrush_certificate_expiry_timestamp_seconds",
+            "When the first certificate of the file that an option names expires, in seconds since the epoch.",
+        );
+        let expiry = IntGaugeVec::new(opts, &["option"]).expect("metric options in this table are valid");
+        Self { expiry: register(registry, expiry) }
+    }
+
+    /// Says when the first certificate of the file that `option` names expires, in seconds since the epoch. `None` says nothing.
+    pub fn set(&self, option: &str, expiry: Option<i64>) {
+        if let Some(expiry) = expiry {
+            self.expiry.with_label_values(&[option]).set(expiry);
+        }
+    }
+}
+
 /// Metrics of the log.
 #[derive(Clone, Debug)]
 pub struct LogMetrics {

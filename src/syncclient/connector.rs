@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use crate::tls::{ClientTls, client, handshake_error};
+use crate::tls::{ClientTls, Purpose, client, handshake_error};
 
 /// Makes streams. The driver bounds the time that it takes.
 pub trait Connector: Send + Sync + 'static {
@@ -51,7 +51,10 @@ impl Connector for TcpConnector {
         let connecting = tls.connector().connect(client::server_name(address), stream);
         match connecting.await {
             Ok(stream) => Ok(Either::Right(Box::new(stream))),
-            Err(error) => Err(io::Error::new(error.kind(), format!("TLS handshake: {}", handshake_error(&error)))),
+            Err(error) => {
+                let why = handshake_error(&error, Purpose::Server, &[]);
+                Err(io::Error::new(error.kind(), format!("TLS handshake: {why}")))
+            }
         }
     }
 }

@@ -20,6 +20,7 @@ use super::session::{Incoming, Session};
 use super::tracker::{Output, Tracker};
 use super::{ClientBuilder, Error, Identity, Protocol, ServerInfo, SyncEvent, Timeouts};
 use crate::syncproto::native::KeyError;
+use crate::tls::{Purpose, stream_error};
 
 /// How often the server is told what was applied, while it changes.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
@@ -268,7 +269,9 @@ impl<C: Connector> Driver<C> {
             };
             match read {
                 Err(_) => return Err(Error::Timeout { doing: "read from server", after: self.timeouts.read }),
-                Ok(Err(error)) => return Err(Error::Io { doing: "read from server", reason: error.to_string() }),
+                Ok(Err(error)) => {
+                    return Err(Error::Io { doing: "read from server", reason: stream_error(&error, Purpose::Server) });
+                }
                 Ok(Ok(0)) => {
                     let hint = if connection.since.is_none() { CLOSED_EARLY } else { "" };
                     return Err(Error::Closed { hint });
@@ -349,7 +352,7 @@ impl<C: Connector> Driver<C> {
                 out.clear();
                 Ok(())
             }
-            Ok(Err(error)) => Err(Error::Io { doing: WRITING, reason: error.to_string() }),
+            Ok(Err(error)) => Err(Error::Io { doing: WRITING, reason: stream_error(&error, Purpose::Server) }),
             Err(_) => Err(Error::Timeout { doing: WRITING, after: self.timeouts.write }),
         }
     }

@@ -33,10 +33,11 @@ use super::reason::CloseReason;
 use super::sender::{Patience, Sender};
 use super::status::ClientState;
 use super::tracker::Client;
-use super::transport::{Metered, Stream, TlsSource, Transport};
+use super::transport::{FirstBytes, Metered, Stream, TlsSource, Transport};
 use super::wire::Wire;
 use crate::syncproto::messages::{DecoderRestart, Message, ServerHello};
 use crate::syncproto::{gob, native};
+use crate::tls::{Purpose, handshake_error};
 
 /// How often a handshake need not make room for others because its peer has been heard of: as often as there is something
 /// to be heard (TLS's two flights and the hello). Whoever dribbles is not spared for ever.
@@ -186,7 +187,8 @@ impl<'a> HandshakeTime<'a> {
 
 async fn accept_tls<S: Stream>(stream: S, client: &Client, shared: &Shared) -> Result<Transport<S>, CloseReason> {
     let Some(tls) = &shared.tls else { return Ok(Transport::plain(stream)) };
-    let mut accept = Transport::accept_tls(&tls(), stream);
+    let first = FirstBytes::default();
+    let mut accept = Transport::accept_tls(&tls(), stream, first.clone());
     let mut heard = 0;
     let accepted = poll_fn(|cx| {
         let polled = Pin::new(&mut accept).poll(cx);
@@ -196,8 +198,11 @@ async fn accept_tls<S: Stream>(stream: S, client: &Client, shared: &Shared) -> R
         polled
     });
     match accepted.await {
-        Ok(stream) => Ok(Transport::Tls(Box::new(stream))),
-        Err(error) => Err(CloseReason::TlsFailed(error.to_string())),
+        Ok(stream) => Ok(Transport::accepted(stream)),
+        Err(error) => {
+            let first = first.get().map_or(&[][..], |bytes| &bytes[..]);
+            Err(CloseReason::TlsFailed(handshake_error(&error, Purpose::Client, first)))
+        }
     }
 }
 

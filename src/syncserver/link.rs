@@ -17,6 +17,7 @@ use tokio::time::timeout;
 
 use super::reason::CloseReason;
 use super::transport::{Stream, Transport};
+use crate::tls::{Purpose, stream_error};
 
 /// Bytes read at a time. Clients say little: a pong has about 60 bytes, a hello about 400.
 const READ_BYTES: usize = 2048;
@@ -148,7 +149,7 @@ fn lost(error: &io::Error) -> CloseReason {
         io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe | io::ErrorKind::UnexpectedEof => {
             CloseReason::ClientClosed
         }
-        _ => CloseReason::ConnectionLost(error.to_string()),
+        _ => CloseReason::ConnectionLost(stream_error(error, Purpose::Client)),
     }
 }
 

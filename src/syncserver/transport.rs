@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use socket2::SockRef;
@@ -101,13 +101,27 @@ pub(super) struct Metered<S> {
     inner: S,
     written: u64,
     read: u64,
+    /// During a TLS handshake: takes the first bytes that come, which tell what a peer speaks that does not speak TLS.
+    first: Option<FirstBytes>,
 }
+
+/// Where the first bytes of a connection are kept while its TLS handshake lasts.
+pub(super) type FirstBytes = Arc<OnceLock<Box<[u8]>>>;
+
+/// How many of the first bytes are kept: enough for `GET / HTTP/1.1`.
+const FIRST: usize = 16;
 
 impl<S: Stream> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
-        self.read += (buf.filled().len() - before) as u64;
+        let come = &buf.filled()[before..];
+        if !come.is_empty()
+            && let Some(first) = &self.first
+        {
+            first.get_or_init(|| come[..come.len().min(FIRST)].into());
+        }
+        self.read += come.len() as u64;
         polled
     }
 }
@@ -167,12 +181,18 @@ pub(super) enum Transport<S> {
 impl<S: Stream> Transport<S> {
     /// A connection without TLS.
     pub(super) fn plain(stream: S) -> Self {
-        Self::Plain(Metered { inner: stream, written: 0, read: 0 })
+        Self::Plain(Metered { inner: stream, written: 0, read: 0, first: None })
     }
 
-    /// Begins a TLS handshake on a connection.
-    pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S) -> Accept<Metered<S>> {
-        acceptor.accept(Metered { inner: stream, written: 0, read: 0 })
+    /// Begins a TLS handshake on a connection. `first` gets the first bytes that come.
+    pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S, first: FirstBytes) -> Accept<Metered<S>> {
+        acceptor.accept(Metered { inner: stream, written: 0, read: 0, first: Some(first) })
+    }
+
+    /// A connection whose TLS handshake is over.
+    pub(super) fn accepted(mut stream: TlsStream<Metered<S>>) -> Self {
+        stream.get_mut().0.first = None;
+        Self::Tls(Box::new(stream))
     }
 
     /// Bytes that have left so far, TLS's own included.

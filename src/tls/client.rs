@@ -5,15 +5,13 @@ use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, IpAddr, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::client::{Resumption, verify_server_cert_signed_by_trust_anchor};
 use tokio_rustls::rustls::crypto::CryptoProvider;
-use tokio_rustls::rustls::server::ParsedCertificate;
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::files::{Reload, Reloading, Source};
-use super::leaf::{self, Authorities, Purpose};
-use super::{Error, PeerIdentity, Policy};
+use super::{Authorities, Error, PeerIdentity, Policy, Purpose, signatures, words};
 
 /// Where a client's TLS comes from. Servers of this protocol always ask for a certificate.
 #[derive(Clone, Debug)]
@@ -81,13 +79,13 @@ pub fn server_name(address: &str) -> ServerName<'static> {
 fn build(config: &ClientTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> Result<ClientConfig, Error> {
     let key = sources[0].key(&contents[0])?;
     let certificates = sources[1].certificates(&contents[1])?;
-    let authorities = sources[2].authorities(&contents[2])?;
+    let authorities = sources[2].authorities(&contents[2], &config.policy)?;
     let provider = config.policy.provider();
     let verifier = NamedServer { authorities, identity: config.identity.clone(), provider: provider.clone() };
-    let own = leaf::own(certificates, key, &provider).map_err(|error| Error::KeyPair {
+    let own = signatures::own(certificates, key, &provider).map_err(|error| Error::KeyPair {
         cert: config.cert_file.clone(),
         key: config.key_file.clone(),
-        reason: error.to_string(),
+        reason: words::own_pair(&error),
     })?;
     let mut client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&config.policy.versions())
@@ -116,16 +114,8 @@ impl ServerCertVerifier for NamedServer {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if let Some(verdict) = self.authorities.verdict(end_entity, Purpose::Server, now) {
-            verdict?;
-        } else {
-            let parsed = ParsedCertificate::try_from(end_entity)?;
-            let algorithms = self.provider.signature_verification_algorithms.all;
-            let in_force = self.authorities.in_force(now)?;
-            let roots = in_force.as_ref().unwrap_or(&self.authorities.roots);
-            verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, algorithms)?;
-        }
-        self.identity.verify(end_entity)?;
+        self.authorities.verify(end_entity, intermediates, Purpose::Server, now)?;
+        self.identity.verify(end_entity, Purpose::Server)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -135,7 +125,7 @@ impl ServerCertVerifier for NamedServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        leaf::verify_tls12(message, cert, dss, &self.provider)
+        signatures::verify_tls12(message, cert, dss, &self.provider)
     }
 
     fn verify_tls13_signature(
@@ -144,7 +134,7 @@ impl ServerCertVerifier for NamedServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        leaf::verify_tls13(message, cert, dss, &self.provider)
+        signatures::verify_tls13(message, cert, dss, &self.provider)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

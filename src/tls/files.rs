@@ -15,12 +15,10 @@ use arc_swap::ArcSwap;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
-use tokio_rustls::rustls::RootCertStore;
 use tokio_util::sync::CancellationToken;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::Error;
-use super::leaf::Authorities;
+use super::{Authorities, Error, Policy};
 
 /// How often files are looked at. Certificates are replaced hours before they expire; three small reads cost nothing.
 pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
@@ -81,22 +79,19 @@ impl Source {
             .map_err(|error| self.refuse(format!("it holds no PRIVATE KEY in PEM form: {error}")))
     }
 
-    /// The certificates of a PEM file as trust anchors. Like Go, passes over what is none as long as there are others.
-    pub(super) fn authorities(&self, content: &[u8]) -> Result<Authorities, Error> {
-        let mut roots = RootCertStore::empty();
-        let mut certificates = self.certificates(content)?;
-        let mut last_error = None;
-        certificates.retain(|certificate| match roots.add(certificate.clone()) {
-            Ok(()) => true,
-            Err(error) => {
-                tracing::warn!(file = %self.path.display(), %error, "a certificate of the CA file cannot be used and is left out");
-                last_error = Some(error);
-                false
+    /// The certificates of a PEM file as authorities. Like Go, passes over what is none as long as there are others.
+    pub(super) fn authorities(&self, content: &[u8], policy: &Policy) -> Result<Authorities, Error> {
+        match Authorities::new(&self.certificates(content)?, policy) {
+            (authorities, Some(error)) if authorities.is_empty() => {
+                Err(self.refuse(format!("none of its certificates can be read: {error}")))
             }
-        });
-        match last_error {
-            Some(error) if certificates.is_empty() => Err(self.refuse(error.to_string())),
-            _ => Ok(Authorities::new(roots, certificates)),
+            (authorities, unreadable) => {
+                if let Some(error) = unreadable {
+                    let file = self.path.display();
+                    tracing::warn!(%file, %error, "a certificate of the CA file cannot be read and is left out");
+                }
+                Ok(authorities)
+            }
         }
     }
 }
@@ -144,11 +139,11 @@ impl<T: Send + Sync + 'static> Reloading<T> {
         Ok(Reload::Replaced)
     }
 
-    /// Looks at the files regularly until cancelled, and logs what comes of it.
+    /// Looks at the files regularly until cancelled, and logs what comes of it. `seen` is shown what is in use after each look.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub(super) async fn keep_fresh(self: Arc<Self>, cancel: CancellationToken) {
+    pub(super) async fn keep_fresh(self: Arc<Self>, cancel: CancellationToken, seen: impl Fn(&T)) {
         let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut last_error = String::new();
@@ -159,6 +154,7 @@ impl<T: Send + Sync + 'static> Reloading<T> {
             }
             let this = self.clone();
             let Ok(outcome) = tokio::task::spawn_blocking(move || this.reload()).await else { continue };
+            seen(&self.current());
             match outcome {
                 Ok(Reload::Unchanged) => {}
                 Ok(Reload::Replaced) => {
@@ -191,6 +187,12 @@ fn digest(contents: &[Vec<u8>]) -> [u8; 32] {
         hasher.update(content);
     }
     hasher.finalize().into()
+}
+
+/// When the first of some certificates expires, in seconds since the epoch. `None`: none can be read.
+pub(super) fn earliest_expiry(certificates: &[CertificateDer<'_>]) -> Option<i64> {
+    let parsed = certificates.iter().filter_map(|der| Some(X509Certificate::from_der(der).ok()?.1));
+    parsed.map(|certificate| certificate.validity().not_after.timestamp()).min()
 }
 
 /// Subject and end of validity of a certificate, for the log.

@@ -8,6 +8,8 @@ use tokio_rustls::rustls::{self, CertificateError, OtherError};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::Purpose;
+
 /// What a peer's certificate must say. Of two conditions either one suffices; a single one must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
@@ -27,11 +29,11 @@ impl PeerIdentity {
     /// Checks a certificate whose chain has been verified.
     ///
     /// # Errors
-    /// Says what the certificate has and what was wanted.
-    pub fn check(&self, certificate: &CertificateDer<'_>) -> Result<(), IdentityError> {
-        let refuse = |found: String| IdentityError { wanted: self.to_string(), found };
-        let (_, parsed) = X509Certificate::from_der(certificate)
-            .map_err(|error| refuse(format!("a certificate that does not parse: {error}")))?;
+    /// Says what the certificate has, what was wanted, and which setting wants it.
+    pub fn check(&self, certificate: &CertificateDer<'_>, purpose: Purpose) -> Result<(), IdentityError> {
+        let refuse = |found: String| IdentityError { purpose, wanted: self.clone(), found };
+        let (_, parsed) =
+            X509Certificate::from_der(certificate).map_err(|error| refuse(format!("does not parse ({error})")))?;
         // Go takes the last common name of a subject that has several.
         let common_name = parsed.subject().iter_common_name().last().and_then(|name| name.as_str().ok());
         let uris: Vec<&str> = match parsed.subject_alternative_name() {
@@ -42,38 +44,61 @@ impl PeerIdentity {
                 .filter_map(|name| if let GeneralName::URI(uri) = name { Some(*uri) } else { None })
                 .collect(),
             Ok(None) => Vec::new(),
-            Err(error) => return Err(refuse(format!("alternative names that do not parse: {error}"))),
+            Err(error) => return Err(refuse(format!("has alternative names that do not parse ({error})"))),
         };
         let name_fits = self.common_name.is_some() && self.common_name.as_deref() == common_name;
         let uri_fits = self.uri_san.as_deref().is_some_and(|wanted| uris.contains(&wanted));
         if name_fits || uri_fits {
             return Ok(());
         }
-        Err(refuse(format!("common name {:?} and URI alternative names {uris:?}", common_name.unwrap_or_default())))
+        let name = common_name.map_or_else(|| "no CN".to_owned(), |name| format!("CN {name:?}"));
+        let uris = if self.uri_san.is_none() {
+            String::new()
+        } else if uris.is_empty() {
+            " and no URI".to_owned()
+        } else {
+            format!(" and URI {}", uris.iter().map(|uri| format!("{uri:?}")).collect::<Vec<_>>().join(", "))
+        };
+        Err(refuse(format!("is for {name}{uris}")))
     }
 
     /// [`Self::check`] for rustls' verifiers.
-    pub(super) fn verify(&self, certificate: &CertificateDer<'_>) -> Result<(), rustls::Error> {
-        self.check(certificate)
+    pub(super) fn verify(&self, certificate: &CertificateDer<'_>, purpose: Purpose) -> Result<(), rustls::Error> {
+        self.check(certificate, purpose)
             .map_err(|error| rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error)))))
     }
 }
 
-impl fmt::Display for PeerIdentity {
+/// The peer is verified, but is not who it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityError {
+    purpose: Purpose,
+    wanted: PeerIdentity,
+    found: String,
+}
+
+impl fmt::Display for IdentityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.common_name, &self.uri_san) {
-            (Some(name), Some(uri)) => write!(f, "common name {name:?} or URI alternative name {uri:?}"),
-            (Some(name), None) => write!(f, "common name {name:?}"),
-            (None, Some(uri)) => write!(f, "URI alternative name {uri:?}"),
-            (None, None) => f.write_str("nothing"),
-        }
+        let Self { purpose, wanted, found } = self;
+        let wanted = [("CN", &wanted.common_name), ("URI", &wanted.uri_san)];
+        let wanted = wanted.iter().filter_map(|(what, value)| Some((*what, value.as_deref()?)));
+        let (wanted, advice): (Vec<String>, _) = match purpose {
+            Purpose::Client => (
+                wanted.map(|(what, value)| format!("{} asks for {value:?}", option_for(what))).collect(),
+                "check that option, and which certificate the client uses",
+            ),
+            Purpose::Server => (
+                wanted.map(|(what, value)| format!("{what} {value:?} is expected")).collect(),
+                "is this the right server, and the right name to expect of it?",
+            ),
+        };
+        write!(f, "the {purpose}'s certificate {found}, but {}: {advice}", wanted.join(", or "))
     }
 }
 
-/// The peer is verified, but is not who it has to be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("peer certificate has {found}, wanted is {wanted}")]
-pub struct IdentityError {
-    wanted: String,
-    found: String,
+impl std::error::Error for IdentityError {}
+
+/// The variable that says what clients have to have.
+fn option_for(what: &str) -> &'static str {
+    if what == "CN" { "TYPHA_CLIENTCN" } else { "TYPHA_CLIENTURISAN" }
 }

@@ -2,29 +2,34 @@
 //!
 //! The configuration feeds [`ServerTlsConfig`], the command line and users of the library [`ClientTlsConfig`]; the server's accept path takes
 //! [`ServerTls::acceptor`], the client library [`ClientTls::connector`]. [`files`] re-reads files that changed, [`policy`] maps
-//! the version and cipher options, [`identity`] holds Calico's peer rule, `leaf` verifies what Go takes and rustls does not.
+//! the version and cipher options, [`identity`] holds Calico's peer rule, `certificate` and `authorities` decide as Go does which chains
+//! count, `signatures` whose key made a signature, `words` says why a handshake failed.
 //!
 //! Invariants:
 //! - a peer is accepted only if its chain leads to the CA file's certificates (never the system's) *and* its name fits;
 //! - sessions are never resumed: a resumed session would skip both checks;
 //! - files that cannot be used leave what was loaded before in place.
 
+mod authorities;
+mod certificate;
 pub mod client;
 pub mod files;
 pub mod identity;
-mod leaf;
 pub mod policy;
 pub mod server;
+mod signatures;
+mod words;
 
-use std::io;
+use std::fmt;
 use std::path::PathBuf;
 
+pub use authorities::Authorities;
 pub use client::{ClientTls, ClientTlsConfig};
 pub use files::{RELOAD_INTERVAL, Reload};
 pub use identity::PeerIdentity;
 pub use policy::Policy;
-pub use server::{ServerTls, ServerTlsConfig};
-use tokio_rustls::rustls::{self, CertificateError, InvalidMessage};
+pub use server::{Expiry, ServerTls, ServerTlsConfig};
+pub use words::{handshake_error, stream_error};
 
 /// Why TLS cannot be set up.
 #[derive(Debug, thiserror::Error)]
@@ -64,25 +69,21 @@ pub enum Error {
     Settings(String),
 }
 
-/// A failed handshake in words, for the log: who the peer is instead of who it should be, and usual causes.
-#[must_use]
-pub fn handshake_error(error: &io::Error) -> String {
-    match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-        Some(rustls::Error::InvalidCertificate(CertificateError::Other(other))) => other.0.to_string(),
-        Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => {
-            "the peer's certificate does not lead to the CA file's certificates".to_owned()
-        }
-        Some(rustls::Error::InvalidCertificate(
-            CertificateError::Expired | CertificateError::ExpiredContext { .. },
-        )) => "the peer's certificate has expired".to_owned(),
-        Some(rustls::Error::InvalidMessage(InvalidMessage::InvalidContentType)) => {
-            "the peer does not speak TLS".to_owned()
-        }
-        Some(rustls::Error::NoCertificatesPresented) => "the peer shows no certificate".to_owned(),
-        Some(rustls::Error::AlertReceived(alert)) => {
-            format!("the peer refused with TLS alert {alert:?}; its log says why")
-        }
-        _ => error.to_string(),
+/// What a peer's certificate has to be for, if it names purposes: the peer's role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// The peer is a client.
+    Client,
+    /// The peer is a server.
+    Server,
+}
+
+impl fmt::Display for Purpose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Client => "client",
+            Self::Server => "server",
+        })
     }
 }
 

@@ -7,14 +7,13 @@ use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
 use tokio_rustls::rustls::crypto::CryptoProvider;
+use tokio_rustls::rustls::server::NoServerSessionStorage;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
-use super::files::{Reload, Reloading, Source, describe};
-use super::leaf::{self, Authorities, Purpose};
-use super::{Error, PeerIdentity, Policy};
+use super::files::{Reload, Reloading, Source, describe, earliest_expiry};
+use super::{Authorities, Error, PeerIdentity, Policy, Purpose, signatures, words};
 use crate::config::{MetricsClientAuth as ClientAuth, MetricsTlsConfig, TlsConfig};
 
 fn verifies(auth: ClientAuth) -> bool {
@@ -83,7 +82,22 @@ impl ServerTlsConfig {
 /// A server's TLS, fresh from its files.
 #[derive(Clone, Debug)]
 pub struct ServerTls {
-    config: Arc<Reloading<ServerConfig>>,
+    config: Arc<Reloading<Loaded>>,
+}
+
+/// What the files of the moment gave.
+struct Loaded {
+    server: Arc<ServerConfig>,
+    expiry: Expiry,
+}
+
+/// When the first certificate of each file expires, in seconds since the epoch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Expiry {
+    /// Our certificate, and those in its file that lead on from it.
+    pub own: Option<i64>,
+    /// Those that clients' certificates have to lead to. `None`: they are not verified.
+    pub authorities: Option<i64>,
 }
 
 impl ServerTls {
@@ -112,7 +126,7 @@ impl ServerTls {
     /// An acceptor with the newest certificates; take one for each connection, it costs a reference count.
     #[must_use]
     pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.current())
+        TlsAcceptor::from(self.config.current().server.clone())
     }
 
     /// Looks at the files now, for example on SIGHUP. Blocks for as long as reading takes.
@@ -123,18 +137,19 @@ impl ServerTls {
         self.config.reload()
     }
 
-    /// Looks at the files every [`super::RELOAD_INTERVAL`] until cancelled.
+    /// Looks at the files every [`super::RELOAD_INTERVAL`] until cancelled. `told` hears after each look when those in use expire.
     ///
     /// # Cancel safety
     /// Cancel safe.
-    pub async fn keep_fresh(self, cancel: CancellationToken) {
-        self.config.keep_fresh(cancel).await;
+    pub async fn keep_fresh(self, cancel: CancellationToken, told: impl Fn(Expiry)) {
+        self.config.keep_fresh(cancel, |loaded| told(loaded.expiry)).await;
     }
 }
 
-fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> Result<ServerConfig, Error> {
+fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> Result<Loaded, Error> {
     let key = sources[0].key(&contents[0])?;
     let certificates = sources[1].certificates(&contents[1])?;
+    let mut expiry = Expiry { own: earliest_expiry(&certificates), authorities: None };
     let provider = config.policy.provider();
     let verifier = match config.client_auth {
         ClientAuth::NoClientCert => None,
@@ -142,9 +157,11 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
             Some(Arc::new(AnyCertificate { provider: provider.clone() }) as Arc<dyn ClientCertVerifier>)
         }
         ClientAuth::RequireAndVerifyClientCert | ClientAuth::VerifyClientCertIfGiven => {
-            let authorities = sources[2].authorities(&contents[2])?;
+            let authorities = sources[2].authorities(&contents[2], &config.policy)?;
+            expiry.authorities = authorities.earliest_expiry();
             Some(Arc::new(VerifiedClient {
-                inner: verified(config.client_auth, &authorities, provider.clone(), &sources[2])?,
+                mandatory: config.client_auth == ClientAuth::RequireAndVerifyClientCert,
+                names: authorities.subjects(),
                 authorities,
                 identity: config.identity.clone(),
                 provider: provider.clone(),
@@ -154,10 +171,10 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
     let key_pair = |error: rustls::Error| Error::KeyPair {
         cert: config.cert_file.clone(),
         key: config.key_file.clone(),
-        reason: error.to_string(),
+        reason: words::own_pair(&error),
     };
     tracing::info!(certificate = describe(&certificates[0]), "TLS certificate loaded");
-    let own = leaf::own(certificates, key, &provider).map_err(key_pair)?;
+    let own = signatures::own(certificates, key, &provider).map_err(key_pair)?;
     let builder = ServerConfig::builder_with_provider(provider)
         .with_protocol_versions(&config.policy.versions())
         .map_err(|error| Error::Settings(format!("set TLS versions and suites: {error}")))?;
@@ -169,40 +186,28 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
     // No resumption, by ticket or by id: a resumed session would not run the verifier.
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
-    Ok(server)
-}
-
-fn verified(
-    auth: ClientAuth,
-    authorities: &Authorities,
-    provider: Arc<CryptoProvider>,
-    ca: &Source,
-) -> Result<Arc<dyn ClientCertVerifier>, Error> {
-    let builder = WebPkiClientVerifier::builder_with_provider(authorities.roots.clone(), provider);
-    let builder = if auth == ClientAuth::VerifyClientCertIfGiven { builder.allow_unauthenticated() } else { builder };
-    builder.build().map_err(|error| Error::Parse { what: ca.what, path: ca.path.clone(), reason: error.to_string() })
+    Ok(Loaded { server: Arc::new(server), expiry })
 }
 
 /// Verifies chain, purpose and time, then who the client is if that matters.
 #[derive(Debug)]
 struct VerifiedClient {
-    inner: Arc<dyn ClientCertVerifier>,
+    /// A client without a certificate is refused.
+    mandatory: bool,
+    /// What clients are told of whom we trust.
+    names: Vec<DistinguishedName>,
     authorities: Authorities,
     identity: Option<PeerIdentity>,
     provider: Arc<CryptoProvider>,
 }
 
 impl ClientCertVerifier for VerifiedClient {
-    fn offer_client_auth(&self) -> bool {
-        self.inner.offer_client_auth()
-    }
-
     fn client_auth_mandatory(&self) -> bool {
-        self.inner.client_auth_mandatory()
+        self.mandatory
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.inner.root_hint_subjects()
+        &self.names
     }
 
     fn verify_client_cert(
@@ -211,18 +216,9 @@ impl ClientCertVerifier for VerifiedClient {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        if let Some(verdict) = self.authorities.verdict(end_entity, Purpose::Client, now) {
-            verdict?;
-        } else {
-            let (inner, provider) = (self.inner.clone(), self.provider.clone());
-            let verifier = self.authorities.in_force(now)?.map_or(Ok(inner), |roots| {
-                let built = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
-                built.map_err(|error| rustls::Error::General(error.to_string()))
-            })?;
-            let _verified = verifier.verify_client_cert(end_entity, intermediates, now)?;
-        }
+        self.authorities.verify(end_entity, intermediates, Purpose::Client, now)?;
         if let Some(identity) = &self.identity {
-            identity.verify(end_entity)?;
+            identity.verify(end_entity, Purpose::Client)?;
         }
         Ok(ClientCertVerified::assertion())
     }
@@ -233,7 +229,7 @@ impl ClientCertVerifier for VerifiedClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        leaf::verify_tls12(message, cert, dss, &self.provider)
+        signatures::verify_tls12(message, cert, dss, &self.provider)
     }
 
     fn verify_tls13_signature(
@@ -242,11 +238,11 @@ impl ClientCertVerifier for VerifiedClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        leaf::verify_tls13(message, cert, dss, &self.provider)
+        signatures::verify_tls13(message, cert, dss, &self.provider)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
 
@@ -276,7 +272,7 @@ impl ClientCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        leaf::verify_tls12(message, cert, dss, &self.provider)
+        signatures::verify_tls12(message, cert, dss, &self.provider)
     }
 
     fn verify_tls13_signature(
@@ -285,7 +281,7 @@ impl ClientCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        leaf::verify_tls13(message, cert, dss, &self.provider)
+        signatures::verify_tls13(message, cert, dss, &self.provider)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

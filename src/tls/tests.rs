@@ -98,7 +98,8 @@ fn client_config(files: &Files, ca: &Path, identity: PeerIdentity) -> ClientTlsC
 
 /// Accepts one connection and greets it, as a server that has accepted a peer.
 async fn greet<S: AsyncRead + AsyncWrite + Unpin>(server: &ServerTls, stream: S) -> Result<(), String> {
-    let mut stream = server.acceptor().accept(stream).await.map_err(|error| handshake_error(&error))?;
+    let mut stream =
+        server.acceptor().accept(stream).await.map_err(|error| handshake_error(&error, Purpose::Client, &[]))?;
     stream.write_all(b"hello").await.map_err(|error| error.to_string())?;
     stream.shutdown().await.map_err(|error| error.to_string())
 }
@@ -111,8 +112,10 @@ async fn connect(
 ) -> (Result<(), String>, Result<CertificateDer<'static>, String>) {
     let (near, far) = duplex(16 << 10);
     let client = async move {
-        let mut stream =
-            connector.connect(server_name("localhost:5473"), near).await.map_err(|error| handshake_error(&error))?;
+        let mut stream = connector
+            .connect(server_name("localhost:5473"), near)
+            .await
+            .map_err(|error| handshake_error(&error, Purpose::Server, &[]))?;
         let mut greeting = [0; 5];
         stream.read_exact(&mut greeting).await.map_err(|error| error.to_string())?;
         assert_eq!(&greeting, b"hello");
@@ -154,7 +157,7 @@ async fn clients_are_accepted_by_chain_and_by_name_or_uri() {
                 assert_eq!(on_client.is_ok(), expected, "{row}");
                 assert_eq!(on_server.is_ok(), expected, "{row}");
                 if !expected && std::ptr::eq(ca, &raw const good) {
-                    assert!(on_server.unwrap_err().contains("peer certificate has common name"), "{row}");
+                    assert!(on_server.unwrap_err().contains("the client's certificate is for CN"), "{row}");
                 }
             }
         }
@@ -170,7 +173,7 @@ async fn clients_without_tls_or_certificate_are_refused() {
 
     let (mut near, far) = duplex(1024);
     near.write_all(b"\x21\x7f\x03\x01\x01\x08Envelope").await.unwrap();
-    assert!(greet(&server, far).await.unwrap_err().contains("does not speak TLS"));
+    assert!(greet(&server, far).await.unwrap_err().contains("what is not TLS"));
 
     let mut roots = RootCertStore::empty();
     roots.add(ca.0.der().clone()).unwrap();
@@ -180,7 +183,10 @@ async fn clients_without_tls_or_certificate_are_refused() {
         .with_root_certificates(roots)
         .with_no_client_auth();
     let (on_server, on_client) = connect(&server, TlsConnector::from(Arc::new(bare))).await;
-    assert_eq!(on_server.unwrap_err(), "the peer shows no certificate");
+    assert_eq!(
+        on_server.unwrap_err(),
+        "the client shows no certificate: it needs one, with its key, from an authority of the CA file"
+    );
     assert!(on_client.is_err());
 }
 
@@ -215,7 +221,7 @@ fn old_connector(files: &Files, ca: &Ca) -> TlsConnector {
     let source = files::Source::new("key", &files.key);
     let key = source.key(&fs::read(&files.key).unwrap()).unwrap();
     let certificates = source.certificates(&fs::read(&files.cert).unwrap()).unwrap();
-    let pair = leaf::own(certificates, key, &provider).unwrap();
+    let pair = signatures::own(certificates, key, &provider).unwrap();
     let old = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS12])
         .unwrap()
@@ -344,7 +350,7 @@ async fn files_are_looked_at_on_an_interval() {
     let files = ca.server(folder.path());
     let server = ServerTls::load(server_config(&files, identity(Some(CLIENT_CN), None))).unwrap();
     let cancel = CancellationToken::new();
-    let keeper = tokio::spawn(server.clone().keep_fresh(cancel.clone()));
+    let keeper = tokio::spawn(server.clone().keep_fresh(cancel.clone(), |_| ()));
     let before = server.acceptor().config().clone();
     ca.server(folder.path());
     let mut intervals = 0;

@@ -30,6 +30,7 @@ mod daemon;
 
 mod agents;
 mod bad_objects;
+mod certificates;
 mod deploy;
 mod hostile;
 mod kubernetes;

@@ -87,7 +87,7 @@ async fn certificates_that_only_go_reads_are_verified_as_well() {
             v1: false,
             is_ca: true,
             usage: vec![ExtendedKeyUsagePurpose::CodeSigning],
-            expected: Err("InvalidPurpose"),
+            expected: Err("extended key usage"),
             ..base()
         },
         Case {
@@ -95,7 +95,7 @@ async fn certificates_that_only_go_reads_are_verified_as_well() {
             v1: false,
             is_ca: true,
             critical: true,
-            expected: Err("UnhandledCriticalExtension"),
+            expected: Err("critical extension"),
             ..base()
         },
     ];
@@ -194,7 +194,7 @@ async fn whoever_has_no_key_for_an_old_certificate_is_refused() {
         .with_client_cert_resolver(Arc::new(rustls::sign::SingleCertAndKey::from(pair)));
     let server = ServerTls::load(server_config(&server_files, identity(Some(CLIENT_CN), None))).unwrap();
     let (on_server, _) = connect(&server, TlsConnector::from(Arc::new(thief))).await;
-    assert!(on_server.unwrap_err().contains("BadSignature"));
+    assert!(on_server.unwrap_err().contains("has not proved that it has the key"));
 }
 
 #[test]
@@ -255,11 +255,7 @@ async fn an_authority_whose_time_is_over_counts_for_nothing() {
         for (ca_file, ca, expected) in [
             (&both, &good, Ok(())),
             (&both, &over, Err("does not lead to")),
-            (
-                &folder.path().join("client.ca"),
-                &over,
-                Err(if v1 { "does not lead to" } else { "no authority of the CA file" }),
-            ),
+            (&folder.path().join("client.ca"), &over, Err("of the CA file expired at")),
         ] {
             let files = ca.client(folder.path(), CLIENT_CN, None);
             if v1 {
@@ -286,5 +282,5 @@ async fn an_authority_whose_time_is_over_counts_for_nothing() {
     let server = ServerTls::load(config).unwrap();
     let config = client_config(&files, &over_server.ca, identity(Some(SERVER_CN), None));
     let (_, on_client) = connect(&server, ClientTls::load(config).unwrap().connector()).await;
-    assert!(on_client.unwrap_err().contains("no authority of the CA file"));
+    assert!(on_client.unwrap_err().contains("of the CA file expired at"));
 }

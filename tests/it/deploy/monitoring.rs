@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use bulrush::syncserver::CloseReason;
@@ -9,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::read;
-use crate::daemon::{Daemon, http_get};
+use crate::daemon::{Daemon, eventually, http_get};
 
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const DASHBOARD: &str = "deploy/grafana/bulrush.json";
@@ -58,13 +59,42 @@ fn expressions<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
     }
 }
 
+/// Writes `key` and `cert` into a folder. Returns when the certificate expires, in seconds since the epoch.
+fn own_certificate(folder: &Path) -> anyhow::Result<f64> {
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".to_owned()])?;
+    params.not_after = rcgen::date_time_ymd(2100, 1, 1);
+    let key = rcgen::KeyPair::generate()?;
+    fs::write(folder.join("cert"), params.self_signed(&key)?.pem())?;
+    fs::write(folder.join("key"), key.serialize_pem())?;
+    Ok(4_102_444_800.0)
+}
+
 /// The names on the metrics page of a daemon, those of parts of a summary without their endings.
 fn served() -> anyhow::Result<BTreeSet<String>> {
     let folder = TempDir::new()?;
     let path = folder.path().display().to_string();
     fs::write(folder.path().join("bad.yaml"), BAD)?;
-    let daemon = Daemon::start(folder.path(), &[("DatastoreType", "file"), ("DatastorePath", &path)])?;
+    let certificates = TempDir::new()?;
+    let certificate = own_certificate(certificates.path())?;
+    let file = |name: &str| certificates.path().join(name).display().to_string();
+    let (key, cert) = (file("key"), file("cert"));
+    let daemon = Daemon::start(
+        folder.path(),
+        &[
+            ("DatastoreType", "file"),
+            ("DatastorePath", &path),
+            ("ServerKeyFile", &key),
+            ("ServerCertFile", &cert),
+            ("CAFile", &cert),
+            ("ClientCN", "agent"),
+        ],
+    )?;
     daemon.wait_ready()?;
+    for option in ["ServerCertFile", "CAFile"] {
+        let series = format!("bulrush_certificate_expiry_timestamp_seconds{{option=\"{option}\"}}");
+        let value = eventually("a certificate was looked at", || daemon.metric(&series).ok())?;
+        ensure!((value - certificate).abs() < f64::EPSILON, "{series} is {value}, and not {certificate}");
+    }
     // Nobody has connected, and what is bad was so from the start: alerts see both.
     for (series, expected) in [
         ("bulrush_connections_closed_total{reason=\"fell-behind\"}", 0.0),
@@ -134,7 +164,12 @@ fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
     }
     // What stands at the moment is seen whenever it began, and not only for the hour after.
     let seen = |name: &str| rules(&alerts).any(|rule| rule["expr"].as_str().is_some_and(|expr| expr.contains(name)));
-    for gauge in ["bulrush_in_sync", "bulrush_problems", "bulrush_datastore_age_seconds"] {
+    for gauge in [
+        "bulrush_in_sync",
+        "bulrush_problems",
+        "bulrush_datastore_age_seconds",
+        "bulrush_certificate_expiry_timestamp_seconds",
+    ] {
         ensure!(seen(gauge), "no alert looks at {gauge}");
     }
     Ok(())
