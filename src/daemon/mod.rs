@@ -140,6 +140,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let bound =
         Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
     let server = bound.handle();
+    tasks.include(&source.tasks);
     tasks.include(&bound.tasks());
     let listening = bound.local_addr().context("read the sync server's address")?;
     info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
@@ -223,6 +224,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
                 Err(panic) => Err(anyhow::Error::new(panic).context("serve agents")),
             },
             failure = tasks.failure() => break Err(failed(failure)),
+            failure = source.tasks.failure() => break Err(failed(failure)),
             () = overdue => {
                 warn!("connections are left after the shutdown time: ending without them");
                 server.stop();

@@ -1,9 +1,11 @@
 //! All feeds of a server: made when the first client asks, shared by those who want the same, gone some time after the last.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::feed::{Feed, FeedConfig, FeedKey, Lease};
@@ -42,6 +44,8 @@ pub(super) struct Feeds {
     tasks: TaskRegistry,
     /// Where feeds and pumps run: with the pipelines, not with the connections.
     runtime: Handle,
+    /// Where connections run.
+    connections: OnceLock<Handle>,
     stop: CancellationToken,
 }
 
@@ -57,7 +61,15 @@ impl Feeds {
         tasks: TaskRegistry,
         stop: CancellationToken,
     ) -> Arc<Self> {
-        Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, runtime: Handle::current(), stop })
+        Arc::new(Self {
+            config,
+            sources,
+            by_key: Mutex::default(),
+            tasks,
+            runtime: Handle::current(),
+            connections: OnceLock::new(),
+            stop,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
@@ -89,6 +101,27 @@ impl Feeds {
         let run = feed.run(trail, Arc::downgrade(self), self.stop.clone());
         self.tasks.spawn_passing(&self.runtime, format!("{name}-feed"), run);
         Ok(lease)
+    }
+
+    /// Connections run on the runtime that this is called on.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub(super) fn connections_run_here(&self) {
+        let _only_once = self.connections.set(Handle::current());
+    }
+
+    /// Where all that serves clients runs.
+    pub(super) fn runtimes(&self) -> impl Iterator<Item = &Handle> {
+        [&self.runtime].into_iter().chain(self.connections.get())
+    }
+
+    /// The feed that has been stuck for longest, if that is `long` or more, and for how long.
+    pub(super) fn stuck(&self, now: Instant, long: Duration) -> Option<(String, Duration)> {
+        let feeds = self.lock();
+        let stuck = feeds.values().map(|feed| (feed.stuck_for(now), feed)).filter(|(stuck_for, _)| *stuck_for >= long);
+        let longest = stuck.max_by_key(|(stuck_for, _)| *stuck_for);
+        longest.map(|(stuck_for, feed)| (feed.key().to_string(), stuck_for))
     }
 
     /// Removes a feed unless it has clients. Returns whether it was removed.

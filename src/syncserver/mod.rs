@@ -31,6 +31,7 @@ mod filter;
 mod governor;
 mod handshake;
 mod inbound;
+mod inspection;
 mod jitter;
 mod join;
 mod line;

@@ -63,6 +63,9 @@ const HEARTBEAT: Duration = Duration::from_secs(5);
 /// server does not wait for it.
 const FAILED_STOP: Duration = Duration::from_secs(1);
 
+/// A feed that is not in order for this long costs the server its liveness. It looks at itself each second.
+const FEED_STUCK: Duration = Duration::from_secs(5);
+
 /// The metrics that a server writes.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -276,7 +279,7 @@ impl<L: Listener> Bound<L> {
     }
 
     /// Serves until a drain is complete or the server is stopped. `alive` is called every few seconds from the loop that
-    /// accepts connections, for as long as it works.
+    /// accepts connections, for as long as that and all feeds get on.
     ///
     /// # Errors
     /// A feed, a pump or the producer of a snapshot panicked. Agents would keep what they have and not notice, so all
@@ -287,6 +290,7 @@ impl<L: Listener> Bound<L> {
     /// Dropping the future ends neither connections nor feeds; use [`Handle::stop`].
     pub async fn run(self, alive: impl Fn() + Send) -> Result<(), TaskFailure> {
         let Self { listener, config, seed, metrics, shared, state, tasks, stop_feeds } = self;
+        shared.feeds.connections_run_here();
         let connections = TaskTracker::new();
         let slots = Slots::new(config.max_handshakes);
         let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None });
@@ -326,7 +330,14 @@ impl<L: Listener> Bound<L> {
                     failed = Some(failure);
                     break;
                 }
-                _ = heartbeat.tick() => alive(),
+                _ = heartbeat.tick() => match shared.feeds.stuck(Instant::now(), FEED_STUCK) {
+                    None => alive(),
+                    Some((feed, stuck_for)) => tracing::error!(
+                        feed,
+                        ?stuck_for,
+                        "a feed does not get on, so its agents get nothing: not live; /debug/tasks shows which task blocks its thread"
+                    ),
+                },
                 accepted = next_connection(accepting.as_mut(), &metrics) => {
                     let (stream, peer, slot) = accepted;
                     metrics.connections_accepted.inc();
