@@ -35,6 +35,8 @@ use crate::model::Revision;
 mod client;
 pub mod config;
 mod crds;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod failure;
 mod groups;
 mod init;
