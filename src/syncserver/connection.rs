@@ -12,6 +12,7 @@
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -81,7 +82,10 @@ pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: 
         Err(reason) => return reason,
     };
     drop(slot);
-    let feed = line.with(|streaming| Arc::clone(streaming.sender.feed()));
+    let feed = match line.with(|streaming| Arc::clone(streaming.sender.feed())) {
+        Ok(feed) => feed,
+        Err(reason) => return reason,
+    };
     let passenger: Arc<dyn Passenger> = line.clone();
     client.set_line(Arc::downgrade(&passenger));
     let reason = {
@@ -298,7 +302,7 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
         loop {
             let said = inbound.next().and_then(|event| match event {
                 None => Ok(false),
-                Some(event) => line.with(|streaming| streaming.on_event(event, now)).map(|()| true),
+                Some(event) => line.with(|streaming| streaming.on_event(event, now)).flatten().map(|()| true),
             });
             match said {
                 Ok(true) => {}
@@ -307,7 +311,7 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
             }
         }
         // What there is for the client.
-        let Wait { deadline, progress } = match line.with(|streaming| streaming.turn(now)) {
+        let Wait { deadline, progress } = match line.with(|streaming| streaming.turn(now)).flatten() {
             Ok(wait) => wait,
             Err(reason) => return reason,
         };
@@ -321,18 +325,25 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
             biased;
             () = timer.as_mut() => {
                 now = Instant::now();
-                if let Err(reason) = line.with(|streaming| streaming.check(now)) {
+                if let Err(reason) = line.with(|streaming| streaming.check(now)).flatten() {
                     return reason;
                 }
                 continue;
             }
             () = progressed(progress) => Done::Woken,
-            done = poll_fn(|cx| line.with(|streaming| streaming.poll(cx, &mut inbound))) => done,
+            done = poll_fn(|cx| {
+                let polled = line.with(|streaming| streaming.poll(cx, &mut inbound));
+                polled.unwrap_or_else(|reason| Poll::Ready(Done::Ended(reason)))
+            }) => done,
         };
         now = Instant::now();
         match done {
             Done::Read | Done::Woken => {}
-            Done::Wrote(bytes) => line.with(|streaming| streaming.on_wrote(bytes, now)),
+            Done::Wrote(bytes) => {
+                if let Err(reason) = line.with(|streaming| streaming.on_wrote(bytes, now)) {
+                    return reason;
+                }
+            }
             Done::Ended(reason) => return reason,
         }
     }

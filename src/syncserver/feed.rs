@@ -18,14 +18,15 @@
 //! - a status is encoded after the changes it belongs to, in the same segment.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::rounds::{LATE_GAP, Late, Turn};
 use super::catch_up::CatchUp;
@@ -44,6 +45,7 @@ use crate::metrics::SyncerMetrics;
 use crate::snapcache::{Reader, Trail};
 use crate::syncer::SyncerType;
 use crate::syncproto::format::{SeqRange, WireFormat};
+use crate::tasks::TaskRegistry;
 
 mod rounds;
 
@@ -61,6 +63,14 @@ pub(super) struct FeedKey {
     pub(super) filter: Filter,
 }
 
+impl fmt::Display for FeedKey {
+    /// The name of its tasks begins with this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filtered = if self.filter.admits_all() { "" } else { "-filtered" };
+        write!(f, "{}-{}{filtered}", self.syncer, self.wire.name())
+    }
+}
+
 /// Settings of feeds.
 #[derive(Clone, Debug)]
 pub(super) struct FeedConfig {
@@ -70,6 +80,8 @@ pub(super) struct FeedConfig {
     pub(super) snapshot_max_age: Duration,
     pub(super) pace_max: Duration,
     pub(super) pace_per_client: Duration,
+    /// The encoder of a wire: [`Wire::format`], unless a test wants another one.
+    pub(super) format: fn(Wire) -> Arc<dyn WireFormat>,
 }
 
 /// One (syncer, wire format, filter).
@@ -80,7 +92,7 @@ pub(super) struct Feed {
     format: Arc<dyn WireFormat>,
     metrics: SyncerMetrics,
     reader: Reader,
-    tasks: TaskTracker,
+    tasks: TaskRegistry,
     clients: AtomicUsize,
     /// Updates that its slowest client lacked at the last housekeeping.
     lacked: AtomicU64,
@@ -106,7 +118,7 @@ impl Feed {
         config: FeedConfig,
         source: &Source,
         pump: Pump,
-        tasks: TaskTracker,
+        tasks: TaskRegistry,
     ) -> (Arc<Self>, Trail) {
         let trail = source.reader.follow();
         let state = State {
@@ -116,7 +128,7 @@ impl Feed {
             catch_up: Weak::new(),
         };
         let feed = Self {
-            format: key.wire.format(),
+            format: (config.format)(key.wire),
             key,
             config,
             metrics: source.metrics.clone(),
@@ -139,7 +151,9 @@ impl Feed {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        // Half of a change would give clients wrong data: whoever comes to it fails as well, the feed's own task at the next
+        // housekeeping at the latest.
+        self.state.lock().expect("a panic in the middle of a change of the feed's history")
     }
 
     pub(super) fn key(&self) -> &FeedKey {
@@ -156,6 +170,11 @@ impl Feed {
 
     pub(super) fn reader(&self) -> &Reader {
         &self.reader
+    }
+
+    #[cfg(test)]
+    pub(super) fn tasks(&self) -> &TaskRegistry {
+        &self.tasks
     }
 
     /// The newest place.
@@ -230,7 +249,8 @@ impl Feed {
         drop((last, given_up));
         self.metrics.snapshots_generated.inc();
         // With the connections: what newcomers cost is not to be felt by those who are served already.
-        self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone()));
+        let produce = Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone());
+        self.tasks.spawn_passing(&Handle::current(), format!("{}-snapshot", self.key), produce);
         snapshot
     }
 

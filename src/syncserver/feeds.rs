@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::feed::{Feed, FeedConfig, FeedKey, Lease};
 use super::pump::Pump;
 use crate::metrics::SyncerMetrics;
 use crate::snapcache::Reader;
 use crate::syncer::SyncerType;
+use crate::tasks::TaskRegistry;
 
 /// Feeds with a filter that may exist at the same time. Each follows its cache and encodes for itself, so a client that
 /// made up ever new filters could make the server work without bound.
@@ -39,27 +39,29 @@ pub(super) struct Feeds {
     config: FeedConfig,
     sources: BTreeMap<SyncerType, Source>,
     by_key: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
-    tasks: TaskTracker,
+    tasks: TaskRegistry,
     /// Where feeds and pumps run: with the pipelines, not with the connections.
     runtime: Handle,
     stop: CancellationToken,
 }
 
 impl Feeds {
-    /// No feeds yet. They will run on the runtime that this is called on.
+    /// No feeds yet. They will run on the runtime that this is called on. A panic of theirs, of their pumps or of the producers
+    /// of their snapshots is a failure of `tasks`.
     ///
     /// # Panics
     /// Outside of a runtime.
     pub(super) fn new(
         config: FeedConfig,
         sources: BTreeMap<SyncerType, Source>,
-        tasks: TaskTracker,
+        tasks: TaskRegistry,
         stop: CancellationToken,
     ) -> Arc<Self> {
         Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, runtime: Handle::current(), stop })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
+        // One feed is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -79,10 +81,13 @@ impl Feeds {
         let lease = feed.lease();
         feeds.insert(key, feed.clone());
         drop(feeds);
+        let name = feed.key().to_string();
         for shard in 0..feed.pump().shards() {
-            self.tasks.spawn_on(Pump::run(feed.clone(), shard), &self.runtime);
+            let pump = Pump::run(feed.clone(), shard);
+            self.tasks.spawn_passing(&self.runtime, format!("{name}-pump-{shard}"), pump);
         }
-        self.tasks.spawn_on(feed.run(trail, Arc::downgrade(self), self.stop.clone()), &self.runtime);
+        let run = feed.run(trail, Arc::downgrade(self), self.stop.clone());
+        self.tasks.spawn_passing(&self.runtime, format!("{name}-feed"), run);
         Ok(lease)
     }
 

@@ -16,7 +16,7 @@
 //!   locked, it does not wait; it nudges the task, which then looks again;
 //! - what the pump could not write is queued, and the task goes on with it, as it does with what was too much for a pass.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::SystemTime;
 
@@ -304,21 +304,26 @@ impl<S: Stream> Line<S> {
         Arc::new(Self { client, streaming: Mutex::new(Some(streaming)) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Streaming<S>>> {
-        self.streaming.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockResult<MutexGuard<'_, Option<Streaming<S>>>> {
+        self.streaming.lock()
     }
 
     /// Does something with the client. For its task only.
     ///
+    /// # Errors
+    /// Somebody panicked in the middle of serving it: nobody knows what it was sent, so the connection has to end.
+    ///
     /// # Panics
     /// After [`Self::take`].
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> R {
-        act(self.lock().as_mut().expect("only its task takes it, at the very end"))
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> Result<R, CloseReason> {
+        let mut streaming = self.lock().map_err(|_| CloseReason::Panicked("in the middle of serving it".to_owned()))?;
+        Ok(act(streaming.as_mut().expect("only its task takes it, at the very end")))
     }
 
     /// Takes the client away from the pump for good.
     pub(super) fn take(&self) -> Option<Streaming<S>> {
-        self.lock().take()
+        // Also when it is poisoned: it is closed without another word then.
+        self.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -326,8 +331,8 @@ impl<S: Stream> Passenger for Line<S> {
     fn serve(&self, pass: &mut Pass<'_>) {
         let nudge = match self.streaming.try_lock() {
             Ok(mut streaming) => streaming.as_mut().is_some_and(|streaming| streaming.ride(pass)),
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Poisoned(_)) => false,
+            // Its task looks for itself; if the line is poisoned, it ends the connection.
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
         };
         if nudge {
             self.client.nudge();
@@ -339,7 +344,7 @@ impl<S: Stream> Passenger for Line<S> {
     }
 
     fn position(&self) -> Option<Position> {
-        self.lock().as_ref().and_then(Streaming::position)
+        self.lock().ok()?.as_ref().and_then(Streaming::position)
     }
 
     fn lacks(&self, head: &Mark) -> Option<u64> {
@@ -419,18 +424,18 @@ mod tests {
         }
 
         fn turn(&self) -> Option<watch::Receiver<u64>> {
-            self.line.with(|streaming| streaming.turn(Instant::now())).expect("in order").progress
+            self.line.with(|streaming| streaming.turn(Instant::now())).flatten().expect("in order").progress
         }
 
         /// Polls as the task does. Returns a word for what came of it.
         fn poll(&mut self) -> Option<&'static str> {
             let waker = self.wakes.clone().into();
             let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
-            match done {
+            match done.expect("in order") {
                 Poll::Pending => None,
                 Poll::Ready(Done::Woken) => Some("woken"),
                 Poll::Ready(Done::Wrote(bytes)) => {
-                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now()));
+                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now())).expect("in order");
                     Some("wrote")
                 }
                 Poll::Ready(Done::Read) => Some("read"),
@@ -451,7 +456,7 @@ mod tests {
         }
 
         fn sequence(&self) -> u64 {
-            self.line.with(|streaming| streaming.sender.mark().sequence)
+            self.line.with(|streaming| streaming.sender.mark().sequence).expect("in order")
         }
     }
 
@@ -485,7 +490,8 @@ mod tests {
         scene.line.serve(&mut Pass::new(&scene.feed));
         assert_eq!(scene.poll(), Some("woken"));
         let mut read = 0;
-        while scene.sequence() != scene.feed.head().sequence || scene.line.with(|line| !line.link.is_drained()) {
+        let drained = |scene: &Scene| scene.line.with(|line| line.link.is_drained()).expect("in order");
+        while scene.sequence() != scene.feed.head().sequence || !drained(&scene) {
             scene.turn();
             if scene.poll().is_none() {
                 scene.read(64).await;
@@ -534,7 +540,22 @@ mod tests {
         let client = scene.client.clone();
         let call = poll_fn(|cx| client.poll_call(cx)).await;
         assert_eq!(call, Call::Look);
-        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).err();
+        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).flatten().err();
         assert_eq!(reason, Some(CloseReason::ClientClosed));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_poisoned_is_left_to_its_task_which_ends_it() {
+        let mut scene = Scene::new(1 << 20).await;
+        let line = scene.line.clone();
+        let panic = std::thread::spawn(move || line.with(|_| panic!("in the middle"))).join();
+        assert!(panic.is_err());
+        scene.change(&[1; 100]).await;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        assert_eq!(scene.wakes.count(), 1);
+        assert!(scene.line.position().is_none());
+        let ended = scene.line.with(|streaming| streaming.turn(Instant::now())).flatten().err();
+        assert!(matches!(ended, Some(CloseReason::Panicked(_))), "{ended:?}");
+        assert!(scene.line.take().is_some(), "its socket can be closed");
     }
 }

@@ -198,6 +198,7 @@ struct Shard {
 
 impl Shard {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Passenger>>> {
+        // One client is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.passengers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -471,6 +472,36 @@ mod tests {
         pump.shards.iter().for_each(|shard| shard.lock().clear());
         pump.end();
         assert_eq!(called(), [true, true], "all end");
+    }
+
+    /// Panics when it is served.
+    #[derive(Debug)]
+    struct Bomb;
+
+    impl Passenger for Bomb {
+        fn serve(&self, _: &mut Pass<'_>) {
+            panic!("cannot serve this");
+        }
+
+        fn nudge(&self) {}
+
+        fn position(&self) -> Option<Position> {
+            None
+        }
+
+        fn lacks(&self, _: &Mark) -> Option<u64> {
+            Some(0)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pump_that_panics_is_a_failure() {
+        let (mut cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        // More than the feed serves itself.
+        let _seats: Vec<Seat> = (0..=TURN as u64).map(|id| Seat::take(feed.clone(), id, Arc::new(Bomb))).collect();
+        change(&mut cache, b"1");
+        assert_eq!(feed.tasks().failure().await.to_string(), "task felix-gob-plain-pump-0 panicked: cannot serve this");
     }
 
     fn change(cache: &mut SnapCache, value: &[u8]) {

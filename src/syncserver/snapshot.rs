@@ -9,7 +9,7 @@
 //! passes it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -73,7 +73,8 @@ impl Snapshot {
     }
 
     fn lock(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        // Half of a change would give clients wrong data: whoever comes to it fails as well.
+        self.made.lock().expect("a panic in the middle of a change of the snapshot")
     }
 
     /// The place in the feed's history that the snapshot shows.

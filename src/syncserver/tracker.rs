@@ -201,6 +201,7 @@ pub(super) struct Tracker {
 
 impl Tracker {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        // One client is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

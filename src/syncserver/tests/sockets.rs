@@ -55,7 +55,7 @@ async fn tcp_clients_of_both_families_get_what_there_is() {
         client.until("the change", |client| client.map.contains_key("/new")).await;
     }
     handle.stop();
-    run.await.expect("it ends well");
+    run.await.expect("no panic").expect("it ends well");
     for client in &mut clients {
         client.until_closed().await;
     }
@@ -86,7 +86,7 @@ async fn who_is_connected_gets_changes_while_the_threads_of_connections_are_busy
     }
     free.send(()).expect("it waits");
     handle.stop();
-    run.await.expect("it ends well");
+    run.await.expect("no panic").expect("it ends well");
     agents.shutdown_background();
 }
 

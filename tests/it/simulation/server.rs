@@ -116,7 +116,7 @@ async fn one_life(
     tokio::pin!(serve);
     loop {
         tokio::select! {
-            () = &mut serve => break,
+            served = &mut serve => break served?,
             failure = tasks.failure() => return Err(failure.into()),
             changed = drains.changed() => {
                 changed?;
