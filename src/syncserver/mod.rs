@@ -25,6 +25,8 @@ mod catch_up;
 mod config;
 mod connection;
 mod difference;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod feed;
 mod feeds;
 mod filter;

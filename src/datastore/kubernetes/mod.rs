@@ -36,6 +36,8 @@ use crate::tasks::TaskRegistry;
 mod client;
 pub mod config;
 mod crds;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod failure;
 mod groups;
 mod init;

@@ -185,7 +185,8 @@ async fn measure_idle_connections() {
     let after = resident();
     let states = handle.clients().iter().map(|client| client.state.as_str()).collect::<std::collections::BTreeSet<_>>();
     let each = (after - before) * 1024 / CONNECTIONS;
-    assert!(each <= 8192, "{each} bytes each; states {states:?}");
+    // The limit of docs/performance.md. Without optimisation it is 3.6 KB, else 2.8 to 3.0 KiB.
+    assert!(each <= 4 << 10, "{each} bytes each; states {states:?}");
     let mut out = std::io::stdout().lock();
     writeln!(out, "{each} bytes per idle connection, all {states:?}").expect("written");
 }
