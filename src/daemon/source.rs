@@ -83,7 +83,8 @@ impl Source {
     fn folder(config: &DatastoreConfig) -> anyhow::Result<Self> {
         let path = config.file.path.clone().context("DatastoreType = file needs DatastorePath")?;
         let location = path.display().to_string();
-        let store = FileStore::open(FileConfig { path, quiet: config.file.quiet });
+        let (quiet, serve_incomplete) = (config.file.quiet, config.file.serve_incomplete);
+        let store = FileStore::open(FileConfig { path, quiet, serve_incomplete });
         Ok(Self {
             files: Some(store.status()),
             datastore: Arc::new(store.clone()),
