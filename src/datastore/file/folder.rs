@@ -309,7 +309,8 @@ impl Folder {
         self.root = Some(root);
     }
 
-    /// Whether the deletion of these objects may happen. If not, it is held, and may be looked at again then.
+    /// Whether the deletion of these objects may happen: `Err` if not, with the time of the next look that may change that. Once
+    /// it has been asked for [`SETTLE`], it is held.
     fn confirm(
         &mut self,
         gone: &BTreeSet<Identity>,

@@ -4,8 +4,9 @@
 //! starts reloads, [`scan`] reads the tree, [`parse`] turns files into resources, [`folder`] decides what a reload changes,
 //! [`known`] knows scopes. Nothing is ever written to the folder.
 //!
-//! Invariants: one look is at most one version and one batch per kind, and deletions may come a look later; unchanged objects keep their revision; what
-//! cannot be read, or is being written, counts as unchanged, never as deleted; nothing is listed before all of it could be read.
+//! Invariants: one look at the folder is at most one version, and one batch per kind; deletions may come a look later;
+//! unchanged objects keep their revision; what cannot be read, or is being written, counts as unchanged, never as deleted;
+//! nothing is listed before all of it could be read.
 
 use std::fmt;
 use std::path::PathBuf;
