@@ -152,7 +152,7 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
     let debug = fixture.server.debug_address().await.unwrap();
     for address in [health, debug] {
         let mut args = status::StatusArgs {
-            address: Some(address.to_string()),
+            server: Some(address.to_string()),
             config_file: "no-such-file.cfg".into(),
             environment: Vec::new(),
             output: status::Output::Table,
@@ -178,7 +178,7 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
     let fixture = serve(Endpoints { status: false, ..everything() });
     let address = fixture.server.health_address().await.unwrap().to_string();
     let args = status::StatusArgs {
-        address: Some(address),
+        server: Some(address),
         config_file: "no-such-file.cfg".into(),
         environment: Vec::new(),
         output: status::Output::Table,
