@@ -28,6 +28,7 @@ impl Config {
                 host: get.text("HealthHost"),
                 port: get.port("HealthPort"),
                 status: get.bool("StatusEnabled"),
+                status_remote: get.bool("StatusRemoteEnabled"),
             },
             metrics: MetricsConfig {
                 enabled: get.bool("PrometheusMetricsEnabled"),

@@ -181,6 +181,8 @@ pub struct HealthConfig {
     pub port: u16,
     /// Whether it has /status.
     pub status: bool,
+    /// Whether that is told to other hosts and pods, too.
+    pub status_remote: bool,
 }
 
 /// Whether a scraper must show a certificate. Go's words.
