@@ -12,6 +12,9 @@ mod vectors;
 
 mod data_model_vectors;
 
+#[path = "../support/need.rs"]
+mod need;
+
 #[path = "../support/etcd.rs"]
 mod real_etcd;
 
