@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -147,9 +147,8 @@ async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, visit: Visit, pla
         }
     });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
         // The place looks after that.
-        .header_read_timeout(None)
+        .header_read_timeout(None::<Duration>)
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
         .serve_connection(TokioIo::new(Seen::new(stream, place.clone())), service);
