@@ -136,13 +136,13 @@ impl Certificate {
                 if names.iter().any(|name| matches!(name, GeneralName::Invalid(..))) {
                     return Err(CertificateError::BadEncoding);
                 }
-                let known = |name: &GeneralName<'_>| {
-                    use GeneralName::{DNSName, IPAddress, RFC822Name, URI};
-                    matches!(name, DNSName(_) | RFC822Name(_) | IPAddress(_) | URI(_))
-                };
-                return Ok(names.iter().any(known));
+                return Ok(names.iter().any(is_known));
             }
-            ParsedExtension::NameConstraints(_) => self.name_constraints = true,
+            ParsedExtension::NameConstraints(constraints) => {
+                self.name_constraints = true;
+                let subtrees = [&constraints.permitted_subtrees, &constraints.excluded_subtrees];
+                return Ok(subtrees.into_iter().flatten().flatten().all(|subtree| is_known(&subtree.base)));
+            }
             // Never critical.
             ParsedExtension::AuthorityKeyIdentifier(_)
             | ParsedExtension::SubjectKeyIdentifier(_)
@@ -196,6 +196,12 @@ impl Certificate {
             && self.key_info == other.key_info
             && self.alternative_names == other.alternative_names
     }
+}
+
+/// Whether Go knows this kind of name, as an alternative name and where names are constrained.
+fn is_known(name: &GeneralName<'_>) -> bool {
+    use GeneralName::{DNSName, IPAddress, RFC822Name, URI};
+    matches!(name, DNSName(_) | RFC822Name(_) | IPAddress(_) | URI(_))
 }
 
 /// Extensions that have to be readable.

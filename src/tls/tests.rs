@@ -23,6 +23,7 @@ use super::*;
 use crate::config::{MetricsClientAuth, MetricsTlsConfig, TlsConfig, TlsVersion};
 
 mod certificates;
+mod chains;
 
 const SERVER_CN: &str = "typha-server";
 const CLIENT_CN: &str = "typha-client";

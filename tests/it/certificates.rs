@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
@@ -23,7 +24,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
-use crate::daemon::go_program;
+use crate::need::{Program, need};
 
 /// Longest time for one handshake.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -68,21 +69,25 @@ fn der(text: &str) -> anyhow::Result<CertificateDer<'static>> {
     Ok(CertificateDer::from(STANDARD.decode(text)?))
 }
 
-/// The cases, which are made once. `None`: the Go program is not there.
-fn matrix() -> anyhow::Result<Option<&'static [Case]>> {
-    static MADE: OnceLock<Result<Option<Vec<Case>>, String>> = OnceLock::new();
-    let made = MADE.get_or_init(|| make_matrix().map_err(|error| format!("{error:#}")));
-    made.as_ref().map(Option::as_deref).map_err(|error| anyhow::anyhow!("{error}"))
+/// The Go program. `None`: it is left out.
+fn go() -> Option<PathBuf> {
+    need(Program::Go("certificates"))
 }
 
-fn make_matrix() -> anyhow::Result<Option<Vec<Case>>> {
-    let Some(program) = go_program("certificates") else { return Ok(None) };
+/// The cases, which are made once.
+fn matrix(program: &Path) -> anyhow::Result<&'static [Case]> {
+    static MADE: OnceLock<Result<Vec<Case>, String>> = OnceLock::new();
+    let made = MADE.get_or_init(|| make_matrix(program).map_err(|error| format!("{error:#}")));
+    made.as_deref().map_err(|error| anyhow::anyhow!("{error}"))
+}
+
+fn make_matrix(program: &Path) -> anyhow::Result<Vec<Case>> {
     let out = Command::new(program).arg("matrix").stderr(Stdio::inherit()).output()?;
     ensure!(out.status.success(), "the Go program failed");
     let cases = out.stdout.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
     let cases = cases.map(serde_json::from_slice).collect::<Result<Vec<Case>, _>>()?;
     ensure!(cases.len() > 2500, "{} cases are too few", cases.len());
-    Ok(Some(cases))
+    Ok(cases)
 }
 
 /// Where we differ from Go on purpose, or because the crypto provider has no such algorithm: all cases whose names have all of these
@@ -96,7 +101,8 @@ fn stricter(name: &str) -> Option<&'static str> {
 
 #[test]
 fn certificates_count_as_in_go() -> anyhow::Result<()> {
-    let Some(cases) = matrix()? else { return Ok(()) };
+    let Some(program) = go() else { return Ok(()) };
+    let cases = matrix(&program)?;
     let now = UnixTime::since_unix_epoch(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?);
     let mut wrong = Vec::new();
     let mut accepted = 0;
@@ -120,7 +126,8 @@ fn certificates_count_as_in_go() -> anyhow::Result<()> {
 
 #[test]
 fn names_count_as_in_go() -> anyhow::Result<()> {
-    let Some(cases) = matrix()? else { return Ok(()) };
+    let Some(program) = go() else { return Ok(()) };
+    let cases = matrix(&program)?;
     let mut wrong = Vec::new();
     for case in cases.iter().filter(|case| case.is_about_names()) {
         let wanted =
@@ -142,13 +149,12 @@ struct GoPeer {
 }
 
 impl GoPeer {
-    fn start() -> anyhow::Result<Option<Self>> {
-        let Some(program) = go_program("certificates") else { return Ok(None) };
+    fn start(program: &Path) -> anyhow::Result<Self> {
         let mut command = Command::new(program);
         let mut child = command.arg("peer").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let input = child.stdin.take().context("its input")?;
         let output = BufReader::new(child.stdout.take().context("its output")?);
-        Ok(Some(Self { child, input, output }))
+        Ok(Self { child, input, output })
     }
 
     fn order(&mut self, case: &Case, address: &str, tls12: bool) -> anyhow::Result<()> {
@@ -232,7 +238,8 @@ const KEYS_WITHOUT_HANDSHAKE: &[&str] = &["P-521", "RSA-1024"];
 /// What goes through a whole handshake gets the same verdict, with either version of TLS.
 #[tokio::test]
 async fn handshakes_with_go_end_as_in_go() -> anyhow::Result<()> {
-    let (Some(cases), Some(mut go)) = (matrix()?, GoPeer::start()?) else { return Ok(()) };
+    let Some(program) = go() else { return Ok(()) };
+    let (cases, mut go) = (matrix(&program)?, GoPeer::start(&program)?);
     let files = Files::new()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?.to_string();

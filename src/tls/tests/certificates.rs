@@ -6,7 +6,7 @@ use x509_parser::asn1_rs::{Any, BitString, Class, FromDer, Sequence, ToDer};
 use super::*;
 
 /// The same certificate as X.509 v1, as `openssl x509 -req` makes it without extensions before 3.2: no version, no extensions.
-fn as_v1(certificate: &[u8], ca: &KeyPair) -> String {
+pub(super) fn as_v1(certificate: &[u8], ca: &KeyPair) -> Vec<u8> {
     let (_, outer) = Any::from_der(certificate).unwrap();
     let (rest, to_be_signed) = Any::from_der(outer.data).unwrap();
     let (_, algorithm) = Any::from_der(rest).unwrap();
@@ -21,8 +21,7 @@ fn as_v1(certificate: &[u8], ca: &KeyPair) -> String {
     let to_be_signed = Sequence::new(kept.into()).to_der_vec().unwrap();
     let signature = BitString::new(0, &ca.sign(&to_be_signed).unwrap()).to_der_vec().unwrap();
     let algorithm = Sequence::new(algorithm.data.into()).to_der_vec().unwrap();
-    let whole = Sequence::new([to_be_signed, algorithm, signature].concat().into()).to_der_vec().unwrap();
-    pem_of(&whole)
+    Sequence::new([to_be_signed, algorithm, signature].concat().into()).to_der_vec().unwrap()
 }
 
 fn pem_of(der: &[u8]) -> String {
@@ -120,7 +119,7 @@ async fn certificates_that_only_go_reads_are_verified_as_well() {
             }
             let key = KeyPair::generate().unwrap();
             let certificate = params.signed_by(&key, &ca.0).unwrap();
-            let text = if case.v1 { as_v1(certificate.der(), ca.0.key()) } else { certificate.pem() };
+            let text = if case.v1 { pem_of(&as_v1(certificate.der(), ca.0.key())) } else { certificate.pem() };
             let files = Files::new(folder.path(), name);
             fs::write(&files.key, key.serialize_pem()).unwrap();
             fs::write(&files.cert, &text).unwrap();
@@ -172,7 +171,7 @@ async fn whoever_has_no_key_for_an_old_certificate_is_refused() {
     let files = ca.client(folder.path(), CLIENT_CN, None);
     let certificate = files::Source::new("certificate", &files.cert);
     let certificate = certificate.certificates(&fs::read(&files.cert).unwrap()).unwrap().remove(0);
-    fs::write(&files.cert, as_v1(&certificate, ca.0.key())).unwrap();
+    fs::write(&files.cert, pem_of(&as_v1(&certificate, ca.0.key()))).unwrap();
     let config = || client_config(&files, &server_files.ca, identity(Some(SERVER_CN), None));
     ClientTls::load(config()).unwrap();
     // Not with ours, which looks at that.
@@ -261,7 +260,7 @@ async fn an_authority_whose_time_is_over_counts_for_nothing() {
             if v1 {
                 let certificate = files::Source::new("certificate", &files.cert);
                 let certificate = certificate.certificates(&fs::read(&files.cert).unwrap()).unwrap().remove(0);
-                fs::write(&files.cert, as_v1(&certificate, ca.0.key())).unwrap();
+                fs::write(&files.cert, pem_of(&as_v1(&certificate, ca.0.key()))).unwrap();
             }
             let mut config = server_config(&server_files, identity(Some(CLIENT_CN), None));
             config.ca_file = Some(ca_file.clone());

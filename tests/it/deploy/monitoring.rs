@@ -169,6 +169,8 @@ fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
         "bulrush_problems",
         "bulrush_datastore_age_seconds",
         "bulrush_certificate_expiry_timestamp_seconds",
+        "bulrush_folder_held",
+        "bulrush_folder_errors",
     ] {
         ensure!(seen(gauge), "no alert looks at {gauge}");
     }
