@@ -18,7 +18,6 @@ use std::sync::Arc;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::crypto::CryptoProvider;
-use tokio_rustls::rustls::server::danger::ClientCertVerifier as _;
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::{self, CertificateError, DistinguishedName, OtherError, RootCertStore};
 

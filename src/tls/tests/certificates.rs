@@ -1,6 +1,7 @@
 //! Certificates that rustls does not read, and what a CA file may hold beside authorities that are in force.
 
 use rcgen::SigningKey;
+use tokio_rustls::rustls;
 use x509_parser::asn1_rs::{Any, BitString, Class, FromDer, Sequence, ToDer};
 
 use super::*;
