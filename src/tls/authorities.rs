@@ -8,7 +8,8 @@
 //! - a certificate of the CA file vouches for others only as an authority does; for itself it always may;
 //! - time, purpose and critical extensions count for every certificate of a chain, the trusted one included;
 //! - one listed as X.509 v1, which cannot say whether it is an authority's, vouches for others only if it is self-issued;
-//! - a peer's certificates cost [`MOST_CHECKS`] checks of signatures at most.
+//! - to find a way, a peer's certificates cost [`MOST_CHECKS`] checks of signatures at most; rustls' own come on top where a way
+//!   is found and names are constrained on it.
 //!
 //! Where this differs from Go is listed in docs/operations.md, and `tests/it/certificates.rs` compares both.
 

@@ -97,6 +97,8 @@ const STRICTER: &[&[&str]] = &[
     // The crypto provider has no such keys.
     &[", P-521, leaf"],
     &[", RSA-1024, leaf"],
+    // Nor this hash for keys of this length.
+    &["SHA-512 under the leaf"],
     // X.509 v1 does not say whether a certificate is an authority's; only one that is self-issued can have been meant as one.
     &["authority listed", ", v1, leaf"],
     &["signed by a listed v1, self-issued: false"],

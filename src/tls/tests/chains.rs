@@ -157,17 +157,19 @@ fn a_listed_v1_certificate_vouches_for_others_only_if_self_issued() {
     let root = own(authority("root"));
     let old = |made: &Made, signer: &Made| CertificateDer::from(as_v1(made.der(), signer.key()));
     let peer = under(&root, named("old peer"));
-    let (listed, forged) = (old(&peer, &root), under(&peer, named("peer")));
-    verdict(&[listed.clone()], &[listed.clone()], Purpose::Client).unwrap();
-    verdict(&[der(&root)], &[listed.clone()], Purpose::Client).unwrap();
-    refused(&[listed.clone()], &[der(&forged)], Purpose::Client, "basic constraints do not say");
-    refused(&[der(&root)], &[der(&forged), listed], Purpose::Client, "basic constraints do not say");
+    let (listed, forged) = ([old(&peer, &root)], under(&peer, named("peer")));
+    verdict(&listed, &listed, Purpose::Client).unwrap();
+    verdict(&[der(&root)], &listed, Purpose::Client).unwrap();
+    refused(&listed, &[der(&forged)], Purpose::Client, "basic constraints do not say");
+    let [sent] = listed;
+    refused(&[der(&root)], &[der(&forged), sent], Purpose::Client, "basic constraints do not say");
     let first = own(named("old root"));
     let below = under(&first, named("peer"));
-    let first_v1 = old(&first, &first);
-    verdict(&[first_v1.clone()], &[der(&below)], Purpose::Client).unwrap();
+    let listed = [old(&first, &first)];
+    verdict(&listed, &[der(&below)], Purpose::Client).unwrap();
     // Sent, it vouches for nobody.
-    refused(&[der(&root)], &[der(&below), first_v1], Purpose::Client, "basic constraints do not say");
+    let [sent] = listed;
+    refused(&[der(&root)], &[der(&below), sent], Purpose::Client, "basic constraints do not say");
 }
 
 #[test]

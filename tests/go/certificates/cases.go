@@ -252,6 +252,9 @@ func matrix() []testCase {
 	add(true, "SHA-1 under the leaf", list(root), list(weak.issue(root)))
 	rsaRoot := func() spec { s := authority("RSA root"); s.key = "RSA-2048"; return s }().issue(nil)
 	add(true, "SHA-1 and RSA under the leaf", list(rsaRoot), list(weak.issue(rsaRoot)))
+	add(true, "SHA-512 under the leaf", list(root), list(leaf("v3", func(s *spec) {
+		s.change = func(c *x509.Certificate) { c.SignatureAlgorithm = x509.ECDSAWithSHA512 }
+	}).issue(root)))
 	// Few of them: long keys take long.
 	longRoot := func() spec { s := authority("long root"); s.key = "RSA-4096"; return s }().issue(nil)
 	add(true, "RSA-4096 under the leaf", list(longRoot), list(leaf("v3", nil).issue(longRoot)))
