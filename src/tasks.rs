@@ -25,6 +25,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+mod bells;
 mod relay;
 
 pub use relay::Relay;
