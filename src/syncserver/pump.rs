@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
 
+use super::errands::Errands;
 use super::feed::Feed;
 use super::ring::{Mark, Taken};
 
@@ -189,11 +189,8 @@ struct Shard {
     first: AtomicU64,
     /// The next one is to begin elsewhere.
     elsewhere: AtomicBool,
-    /// There is a round to be taken to them.
-    called: Notify,
-    /// How often it was called, and for how many of these calls it has been around.
-    calls: AtomicU64,
-    answered: AtomicU64,
+    /// Rounds that are to be taken to them.
+    errands: Errands,
 }
 
 impl Shard {
@@ -271,8 +268,8 @@ impl Pump {
                 feed.on_pass(now);
             }
             second => {
-                first.call();
-                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.call());
+                first.errands.call();
+                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.errands.call());
             }
         }
     }
@@ -284,28 +281,23 @@ impl Pump {
 
     /// Whether a round is on its way to clients: what is put into the ring now gets to some of them with it.
     pub(super) fn is_busy(&self) -> bool {
-        self.shards.iter().any(|shard| shard.answered.load(Ordering::Acquire) != shard.calls.load(Ordering::Acquire))
+        self.shards.iter().any(|shard| shard.errands.are_pending())
     }
 
     /// There will be no more: all pumps are to go around once more and end.
     pub(super) fn end(&self) {
-        for shard in &self.shards {
-            shard.called.notify_one();
-        }
+        self.shards.iter().for_each(|shard| shard.errands.end());
     }
 
     /// Serves the clients of one shard for as long as the feed lives.
     pub(super) async fn run(feed: Arc<Feed>, shard: usize) {
         let shard = &feed.pump().shards[shard];
         loop {
-            shard.called.notified().await;
-            // Looked at before the pass: after it there will be nothing more.
-            let ended = feed.has_ended();
-            let calls = shard.calls.load(Ordering::Acquire);
+            let errand = shard.errands.next().await;
             let now = shard.pass(&feed).await;
-            shard.answered.store(calls, Ordering::Release);
+            shard.errands.done(&errand);
             feed.on_pass(now);
-            if ended {
+            if errand.last {
                 for passenger in shard.lock().values() {
                     passenger.nudge();
                 }
@@ -316,12 +308,6 @@ impl Pump {
 }
 
 impl Shard {
-    /// There is a round to be taken around.
-    fn call(&self) {
-        self.calls.fetch_add(1, Ordering::AcqRel);
-        self.called.notify_one();
-    }
-
     /// Where a pass begins.
     fn begin(&self) -> u64 {
         let first = self.first.load(Ordering::Relaxed);
@@ -455,7 +441,15 @@ mod tests {
         let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
         let seat = |id| pump.shard_of(id).lock().insert(id, witness(id));
         let served = || std::mem::take(&mut *log.lock().expect("not poisoned"));
-        let called = || [0, 1].map(|shard: usize| pump.shards[shard].called.notified().now_or_never().is_some());
+        let called = || {
+            [0, 1].map(|shard: usize| {
+                let errands = &pump.shards[shard].errands;
+                errands.next().now_or_never().is_some_and(|errand| {
+                    errands.done(&errand);
+                    true
+                })
+            })
+        };
         pump.call(&lease).await;
         assert_eq!((served(), called()), (vec![], [false, false]), "nobody is there");
         seat(3);
@@ -515,7 +509,7 @@ mod tests {
         at(1).await;
         assert_eq!((feed.head().sequence, served(), feed.pump().is_busy()), (1, CLIENTS, false));
         // A pump that was called and has not come back.
-        feed.pump().shards[0].calls.fetch_add(1, Ordering::AcqRel);
+        feed.pump().shards[0].errands.count();
         at(5).await;
         change(&mut cache, b"2");
         at(6).await;
