@@ -93,6 +93,11 @@ impl Calls {
         self.waker.wake();
     }
 
+    /// Whether the task was nudged and has not looked since.
+    pub(super) fn is_nudged(&self) -> bool {
+        self.nudged.load(Ordering::Acquire)
+    }
+
     /// Ready once there is something to say to the connection. For the connection's own task only.
     pub(super) fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
         if let Poll::Ready(order) = self.poll_order(cx) {

@@ -41,6 +41,11 @@ impl Errands {
     /// There is something to go around for: what has been done before this call.
     pub(super) fn call(&self) {
         self.count();
+        self.remind();
+    }
+
+    /// Wakes the one who goes around again, should it not know of its calls.
+    pub(super) fn remind(&self) {
         self.waker.wake();
     }
 
@@ -52,7 +57,7 @@ impl Errands {
     /// There will be no more calls: once around, and no more.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);
-        self.waker.wake();
+        self.remind();
     }
 
     /// Whether there are calls that have not been answered.

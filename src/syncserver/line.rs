@@ -13,6 +13,8 @@
 //! Invariants:
 //! - no change passes a client by, whoever looks after it when the change comes: see [`super::turns`];
 //! - what the pump could not write is queued, and the task goes on with it, as it does with what was too much for a pass.
+//!
+//! Should either be lost all the same, housekeeping finds it (see [`super::inspection`]).
 
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
@@ -22,6 +24,7 @@ use tokio::time::Instant;
 
 use super::calls::Call;
 use super::inbound::{ClientEvent, Inbound};
+use super::inspection::{Check, Found, Suspicion, Waits};
 use super::link::Link;
 use super::liveness::Liveness;
 use super::pump::{Ahead, Pass, Passenger, Position};
@@ -31,7 +34,7 @@ use super::sender::Sender;
 use super::status::ClientState;
 use super::tracker::Client;
 use super::transport::Stream;
-use super::turns::{Rests, Turns, Visit};
+use super::turns::{NotNow, Rests, Turns, Visit};
 use super::wire::Wire;
 use crate::metrics::SyncerMetrics;
 
@@ -61,6 +64,9 @@ pub(super) struct Streaming<S> {
     bytes_sent: u64,
     /// Why the pump could not write.
     failed: Option<CloseReason>,
+    /// The pump has queued what did not fit into the socket, and the task has not taken it on yet.
+    left_by_pump: bool,
+    suspicion: Suspicion,
 }
 
 impl<S: Stream> Streaming<S> {
@@ -85,6 +91,8 @@ impl<S: Stream> Streaming<S> {
             filled_at: now,
             bytes_sent: 0,
             failed: None,
+            left_by_pump: false,
+            suspicion: Suspicion::default(),
         }
     }
 
@@ -94,6 +102,8 @@ impl<S: Stream> Streaming<S> {
 
     /// Queues what there is for the client, if all that was queued before has left. Returns when to look at the clocks.
     pub(super) fn turn(&mut self, now: Instant) -> Result<Instant, CloseReason> {
+        self.left_by_pump = false;
+        self.suspicion.clear();
         if let Some(reason) = self.failed.take() {
             return Err(reason);
         }
@@ -138,6 +148,8 @@ impl<S: Stream> Streaming<S> {
             let ping = self.sender.feed().format().ping(SystemTime::now(), as_of.as_ref());
             self.link.out().push_back(ping);
             self.liveness.on_pinged(now);
+            // A ping must not be all that a client gets that lacks something.
+            self.sender.look_again();
         }
         self.sender.fill(now, self.link.out())?;
         self.note_state();
@@ -247,6 +259,7 @@ impl<S: Stream> Streaming<S> {
         };
         let more = stretch.more;
         self.sender.on_served(&stretch.end);
+        self.suspicion.clear();
         // Should the socket be full, the task polls again and is the one that is woken.
         let polled = self.link.poll_send(&mut Context::from_waker(Waker::noop()), &stretch.pieces);
         let bytes = if let Poll::Ready(Ok(bytes)) = polled { bytes } else { 0 };
@@ -261,7 +274,27 @@ impl<S: Stream> Streaming<S> {
         }
         self.filled_at = pass.now;
         self.liveness.on_pending(pass.now);
+        self.left_by_pump = true;
         Visit::Left
+    }
+
+    /// Housekeeping looks whether the client is forgotten. `nudged`: its task has been told to look.
+    fn inspect(&mut self, check: &Check<'_>, nudged: bool) -> Found {
+        let has_snapshot = self.started && !self.sender.in_snapshot();
+        let lacks = if has_snapshot { self.sender.mark().updates_until(check.head) } else { 0 };
+        Found { lacks, waits: self.suspicion.look(self.waits(check.head), nudged, check.excused) }
+    }
+
+    /// Whether there is something for the client that its task or a pump should be about to send.
+    fn waits(&self, head: &Mark) -> bool {
+        if self.failed.is_some() || !self.link.is_drained() {
+            // Its task waits for room in the socket, unless it does not know of it.
+            self.failed.is_some() || self.left_by_pump
+        } else if self.started {
+            self.sender.has_more(head)
+        } else {
+            !self.liveness.awaits_ack()
+        }
     }
 
     /// Where the client stands: nowhere before its snapshot has begun.
@@ -290,14 +323,19 @@ impl<S: Stream> Line<S> {
 
     /// Does something with the client. For its task only.
     ///
+    /// # Errors
+    /// Somebody panicked in the middle of serving it: nobody knows what it was sent, so the connection has to end.
+    ///
     /// # Panics
     /// After [`Self::take`].
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> R {
-        self.turns.with(act).expect("only its task takes it, at the very end")
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> Result<R, CloseReason> {
+        let done = self.turns.with(act).map_err(|_| CloseReason::Panicked("in the middle of serving it".to_owned()))?;
+        Ok(done.expect("only its task takes it, at the very end"))
     }
 
     /// Takes the client away from the pump for good.
     pub(super) fn take(&self) -> Option<Streaming<S>> {
+        // Also after a panic: it is closed without another word then.
         self.turns.take()
     }
 }
@@ -312,14 +350,21 @@ impl<S: Stream> Passenger for Line<S> {
     }
 
     fn position(&self) -> Option<Position> {
-        self.turns.with(|streaming| streaming.position()).flatten()
+        self.turns.with(|streaming| streaming.position()).ok().flatten().flatten()
     }
 
-    fn lacks(&self, head: &Mark) -> Option<u64> {
-        self.turns.try_with(|streaming| {
-            let follows = streaming.started && !streaming.sender.in_snapshot();
-            if follows { streaming.sender.mark().updates_until(head) } else { 0 }
-        })
+    fn inspect(&self, check: &Check<'_>) -> Option<Found> {
+        let inspected = self.turns.try_with(|streaming| streaming.inspect(check, self.client.calls().is_nudged()));
+        let found = match inspected {
+            Ok(found) => found.unwrap_or_default(),
+            Err(NotNow::Busy) => return None,
+            // Its task ends it.
+            Err(NotNow::Poisoned) => Found { lacks: 0, waits: Waits::Lost },
+        };
+        if found.waits == Waits::Lost {
+            self.client.calls().nudge();
+        }
+        Some(found)
     }
 }
 
@@ -378,7 +423,7 @@ mod tests {
             let now = Instant::now();
             let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
             let (agent, server) = duplex(pipe);
-            let sender = Sender::new(lease, client.clone(), Patience { max_fall_behind: HOUR, grace: HOUR });
+            let sender = Sender::new(lease, client.clone(), Patience { max_fall_behind: 10 * HOUR, grace: HOUR });
             let timeouts = Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR };
             let liveness = Liveness::new(timeouts, false, 1, now);
             let link = Link::new(Transport::plain(server));
@@ -388,7 +433,7 @@ mod tests {
             loop {
                 scene.turn();
                 if scene.poll().is_none() {
-                    if scene.line.with(|streaming| streaming.snapshot_done) {
+                    if scene.line.with(|streaming| streaming.snapshot_done).expect("in order") {
                         break;
                     }
                     tokio::task::yield_now().await;
@@ -401,18 +446,18 @@ mod tests {
         }
 
         fn turn(&self) {
-            self.line.with(|streaming| streaming.turn(Instant::now())).expect("in order");
+            self.line.with(|streaming| streaming.turn(Instant::now())).flatten().expect("in order");
         }
 
         /// Polls as the task does. Returns a word for what came of it.
         fn poll(&mut self) -> Option<&'static str> {
             let waker = self.wakes.clone().into();
             let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
-            match done {
+            match done.expect("in order") {
                 Poll::Pending => None,
                 Poll::Ready(Done::Woken) => Some("woken"),
                 Poll::Ready(Done::Wrote(bytes)) => {
-                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now()));
+                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now())).expect("in order");
                     Some("wrote")
                 }
                 Poll::Ready(Done::Read) => Some("read"),
@@ -433,7 +478,7 @@ mod tests {
         }
 
         fn sequence(&self) -> u64 {
-            self.line.with(|streaming| streaming.sender.mark().sequence)
+            self.line.with(|streaming| streaming.sender.mark().sequence).expect("in order")
         }
     }
 
@@ -468,7 +513,8 @@ mod tests {
         scene.line.serve(&mut Pass::new(&scene.feed));
         assert_eq!(scene.poll(), Some("woken"));
         let mut read = 0;
-        while scene.sequence() != scene.feed.head().sequence || scene.line.with(|line| !line.link.is_drained()) {
+        let drained = |scene: &Scene| scene.line.with(|line| line.link.is_drained()).expect("in order");
+        while scene.sequence() != scene.feed.head().sequence || !drained(&scene) {
             scene.turn();
             if scene.poll().is_none() {
                 scene.read(64).await;
@@ -499,7 +545,7 @@ mod tests {
         scene.change(&[1; 100]).await;
         {
             let pump = scene.line.clone();
-            scene.line.with(|_| pump.serve(&mut Pass::new(&scene.feed)));
+            scene.line.with(|_| pump.serve(&mut Pass::new(&scene.feed))).expect("in order");
         }
         assert_eq!((scene.sequence(), scene.wakes.count()), (0, 1));
         assert_eq!(scene.poll(), Some("woken"));
@@ -517,7 +563,76 @@ mod tests {
         let client = scene.client.clone();
         let call = poll_fn(|cx| client.calls().poll_call(cx)).await;
         assert_eq!(call, Call::Look);
-        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).err();
+        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).flatten().err();
         assert_eq!(reason, Some(CloseReason::ClientClosed));
+    }
+
+    /// What housekeeping finds.
+    fn inspect(scene: &Scene, excused: bool) -> Waits {
+        scene.line.inspect(&Check { head: &scene.feed.head(), excused }).expect("nobody is at work on it").waits
+    }
+
+    #[tokio::test]
+    async fn a_client_that_everybody_forgot_is_found_at_the_second_look_and_woken() {
+        let mut scene = Scene::new(1 << 20).await;
+        assert_eq!(inspect(&scene, false), Waits::No);
+        // No pump comes by.
+        scene.change(&[1; 100]).await;
+        assert_eq!((inspect(&scene, false), scene.wakes.count()), (Waits::Suspected, 0));
+        assert_eq!((inspect(&scene, true), scene.wakes.count()), (Waits::Suspected, 0), "a pass is on its way");
+        assert_eq!((inspect(&scene, false), scene.wakes.count()), (Waits::Lost, 1));
+        assert_eq!(scene.poll(), Some("woken"));
+        scene.turn();
+        assert_eq!(scene.poll(), Some("wrote"));
+        assert_eq!(scene.sequence(), scene.feed.head().sequence);
+        assert_eq!(inspect(&scene, false), Waits::No);
+        // Served between two looks, and there is something new at each.
+        for n in 2..=4 {
+            scene.change(&[n; 100]).await;
+            assert_eq!(inspect(&scene, false), Waits::Suspected);
+            scene.line.serve(&mut Pass::new(&scene.feed));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_whose_socket_is_full_has_a_reason_to_wait_once_its_task_knows() {
+        let mut scene = Scene::new(64).await;
+        scene.change(&[1; 200]).await;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        // Its task was nudged. Should it not come: that is seen.
+        assert_eq!(inspect(&scene, false), Waits::Suspected);
+        assert_eq!(inspect(&scene, false), Waits::Lost);
+        assert_eq!(scene.poll(), Some("woken"));
+        scene.turn();
+        assert_eq!(scene.poll(), None, "no room");
+        scene.change(&[2; 200]).await;
+        for _ in 0..3 {
+            assert_eq!(inspect(&scene, false), Waits::No);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_lacks_something_gets_it_with_a_ping_at_the_latest() {
+        let mut scene = Scene::new(1 << 20).await;
+        scene.change(&[1; 100]).await;
+        scene.line.with(|streaming| streaming.turn(Instant::now() + 2 * HOUR)).flatten().expect("in order");
+        assert_eq!(scene.sequence(), scene.feed.head().sequence);
+        assert_eq!(scene.poll(), Some("wrote"));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_poisoned_is_left_to_its_task_which_ends_it() {
+        let mut scene = Scene::new(1 << 20).await;
+        let line = scene.line.clone();
+        let panic = std::thread::spawn(move || line.with(|_| panic!("in the middle"))).join();
+        assert!(panic.is_err());
+        scene.change(&[1; 100]).await;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        assert_eq!(scene.wakes.count(), 1);
+        assert!(scene.line.position().is_none());
+        assert_eq!(inspect(&scene, false), Waits::Lost, "it is told again, should it not have heard");
+        let ended = scene.line.with(|streaming| streaming.turn(Instant::now())).flatten().err();
+        assert!(matches!(ended, Some(CloseReason::Panicked(_))), "{ended:?}");
+        assert!(scene.line.take().is_some(), "its socket can be closed");
     }
 }

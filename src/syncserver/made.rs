@@ -9,7 +9,7 @@ use std::sync::{Arc, Weak};
 use crate::sync::{Mutex, MutexGuard};
 
 /// Somebody who waits for progress.
-pub(super) trait Waits {
+pub(super) trait Awaits {
     /// A number that nobody else has.
     fn id(&self) -> u64;
 
@@ -28,7 +28,7 @@ struct State<M, W> {
     waiting: BTreeMap<u64, Weak<W>>,
 }
 
-impl<M, W: Waits> Made<M, W> {
+impl<M, W: Awaits> Made<M, W> {
     pub(super) fn new(made: M) -> Self {
         Self(Mutex::new(State { made, waiting: BTreeMap::new() }))
     }

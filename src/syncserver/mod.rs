@@ -27,12 +27,15 @@ mod config;
 mod connection;
 mod difference;
 mod errands;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod feed;
 mod feeds;
 mod filter;
 mod governor;
 mod handshake;
 mod inbound;
+mod inspection;
 mod jitter;
 mod join;
 mod line;

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 
 use super::errands::Errands;
 use super::feed::Feed;
+use super::inspection::{Check, Found, Inspection, Waits};
 use super::ring::{Mark, Taken};
 
 /// Clients served between two looks at the clock: at some 6 µs for each, about a third of a millisecond.
@@ -60,8 +61,8 @@ pub(super) trait Passenger: Send + Sync {
     /// Where the client stands, if its snapshot has begun and it has not left. Waits for its task if that is at work on it.
     fn position(&self) -> Option<Position>;
 
-    /// Updates that the client lacks up to this place; none while its snapshot is on its way. `None`: its task is at work on it.
-    fn lacks(&self, head: &Mark) -> Option<u64>;
+    /// Housekeeping looks in: wakes the client's task if it is forgotten. `None`: its task is at work on it.
+    fn inspect(&self, check: &Check<'_>) -> Option<Found>;
 }
 
 /// Where a client stands.
@@ -89,7 +90,7 @@ pub(super) struct Stretch {
     pub(super) end: Arc<Mark>,
     /// It ends before the newest place.
     pub(super) more: bool,
-    /// How far a client at its beginning was behind.
+    /// How old its first change was when the turn began in which it was looked up.
     pub(super) lag: Duration,
 }
 
@@ -133,7 +134,7 @@ impl<'a> Pass<'a> {
                     pieces: joined(pieces),
                     more: end.sequence != head.sequence,
                     end: Arc::new((*end).clone()),
-                    lag: mark.age(&head),
+                    lag: mark.age(self.now),
                 }),
             };
             (mark.sequence, ahead)
@@ -191,10 +192,27 @@ struct Shard {
     elsewhere: AtomicBool,
     /// Rounds that are to be taken to them.
     errands: Errands,
+    /// Passes that were begun, and the last of them that is over.
+    begun: AtomicU64,
+    done: AtomicU64,
+    /// For housekeeping alone.
+    seen: Mutex<Seen>,
+}
+
+/// What housekeeping found at a pump the last time.
+#[derive(Debug, Default)]
+struct Seen {
+    begun: u64,
+    done: u64,
+    /// Whether it was called and no pass was under way.
+    idle: bool,
+    /// Since when it has not come back from its clients.
+    since: Option<Instant>,
 }
 
 impl Shard {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Passenger>>> {
+        // One client is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.passengers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -234,19 +252,26 @@ impl Pump {
         self.shards.len()
     }
 
-    /// Updates that the client that is farthest behind lacks, of those that have their snapshot. Waits for nobody: whoever is
-    /// just being looked after counts as lacking what the worst one lacked the `last` time.
-    pub(super) fn most_lacked(&self, head: &Mark, last: u64) -> u64 {
-        let (mut most, mut row) = (0, Vec::with_capacity(TURN));
+    /// Housekeeping looks in at all clients, and wakes those that are forgotten. `late`: tasks that are woken do not run in time,
+    /// so nobody is. Waits for nobody: whoever is just being looked after counts as lacking what the worst one lacked the
+    /// `last` time.
+    pub(super) fn inspect(&self, head: &Mark, last: u64, late: bool, now: Instant) -> Inspection {
+        let mut inspection = Inspection::default();
+        let mut row = Vec::with_capacity(TURN);
         for shard in &self.shards {
+            let on_its_way = shard.inspect(late, now, &mut inspection);
+            let check = Check { head, excused: late || on_its_way };
             let mut from = Bound::Unbounded;
             while let Some(next) = shard.turn(from, Bound::Unbounded, &mut row) {
                 from = next;
-                let lacked = row.drain(..).map(|client| client.lacks(head).unwrap_or(last));
-                most = lacked.fold(most, u64::max);
+                for client in row.drain(..) {
+                    let found = client.inspect(&check).unwrap_or(Found { lacks: last, waits: Waits::No });
+                    inspection.most_lacked = inspection.most_lacked.max(found.lacks);
+                    inspection.count(found.waits);
+                }
             }
         }
-        most
+        inspection
     }
 
     fn shard_of(&self, id: u64) -> &Shard {
@@ -284,6 +309,13 @@ impl Pump {
         self.shards.iter().any(|shard| shard.errands.are_pending())
     }
 
+    /// A pass that never ends.
+    #[cfg(test)]
+    pub(super) fn get_stuck(&self) {
+        self.shards[0].errands.count();
+        self.shards[0].begun.fetch_add(1, Ordering::AcqRel);
+    }
+
     /// There will be no more: all pumps are to go around once more and end.
     pub(super) fn end(&self) {
         self.shards.iter().for_each(|shard| shard.errands.end());
@@ -308,6 +340,34 @@ impl Pump {
 }
 
 impl Shard {
+    /// Housekeeping looks whether the pump gets on, and wakes it if it does not seem to know that it was called. Returns
+    /// whether a pass is on its way of which it is not certain that it has come to all clients since the last look.
+    fn inspect(&self, late: bool, now: Instant, inspection: &mut Inspection) -> bool {
+        // Plain values, looked at by housekeeping alone.
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = self.errands.are_pending();
+        let (begun, done) = (self.begun.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
+        if !busy || done != seen.done {
+            seen.since = Some(now);
+        }
+        let stuck_for = seen.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        inspection.stuck_for = inspection.stuck_for.max(stuck_for);
+        let idle = busy && begun == done;
+        let waits = match idle && seen.idle && begun == seen.begun {
+            true if late => Waits::Suspected,
+            true => Waits::Lost,
+            false if idle => Waits::Suspected,
+            false => Waits::No,
+        };
+        if waits == Waits::Lost {
+            self.errands.remind();
+        }
+        inspection.count(waits);
+        let went_around = done > seen.begun;
+        *seen = Seen { begun, done, idle, since: seen.since };
+        busy && !went_around
+    }
+
     /// Where a pass begins.
     fn begin(&self) -> u64 {
         let first = self.first.load(Ordering::Relaxed);
@@ -323,6 +383,7 @@ impl Shard {
     /// Goes around all clients, beginning where the last pass began unless it is to begin elsewhere: then one turn after that.
     /// Returns when it was over.
     async fn pass(&self, feed: &Feed) -> Instant {
+        let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         let first = self.begin();
         let mut pass = Pass::new(feed);
         let mut turn = Vec::with_capacity(TURN);
@@ -346,6 +407,7 @@ impl Shard {
                 }
             }
         }
+        self.done.fetch_max(number, Ordering::AcqRel);
         pass.now
     }
 }
@@ -375,12 +437,24 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Wake, Waker};
+
     use futures_util::FutureExt;
 
     use super::super::tests::harness::{eventually, lone_feed, lone_feed_with_pace, update};
     use super::*;
     use crate::model::SyncerEvent;
     use crate::snapcache::SnapCache;
+
+    #[derive(Default)]
+    struct Wakes(AtomicU64);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 
     /// Writes down when it was served.
     #[derive(Debug)]
@@ -403,8 +477,8 @@ mod tests {
             None
         }
 
-        fn lacks(&self, _: &Mark) -> Option<u64> {
-            Some(0)
+        fn inspect(&self, _: &Check<'_>) -> Option<Found> {
+            Some(Found::default())
         }
     }
 
@@ -465,6 +539,36 @@ mod tests {
         pump.shards.iter().for_each(|shard| shard.lock().clear());
         pump.end();
         assert_eq!(called(), [true, true], "all end");
+    }
+
+    /// Panics when it is served.
+    #[derive(Debug)]
+    struct Bomb;
+
+    impl Passenger for Bomb {
+        fn serve(&self, _: &mut Pass<'_>) {
+            panic!("cannot serve this");
+        }
+
+        fn nudge(&self) {}
+
+        fn position(&self) -> Option<Position> {
+            None
+        }
+
+        fn inspect(&self, _: &Check<'_>) -> Option<Found> {
+            Some(Found::default())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pump_that_panics_is_a_failure() {
+        let (mut cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        // More than the feed serves itself.
+        let _seats: Vec<Seat> = (0..=TURN as u64).map(|id| Seat::take(feed.clone(), id, Arc::new(Bomb))).collect();
+        change(&mut cache, b"1");
+        assert_eq!(feed.tasks().failure().await.to_string(), "task felix-gob-plain-pump-0 panicked: cannot serve this");
     }
 
     fn change(cache: &mut SnapCache, value: &[u8]) {
@@ -528,6 +632,43 @@ mod tests {
         assert_eq!((feed.head().sequence, served()), (3, 0), "no round is on its way, so this waits for the next one");
         at(41).await;
         assert_eq!((feed.head().sequence, served()), (4, CLIENTS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pump_that_does_not_come_is_called_again_and_clients_have_a_reason_until_it_has_been_around() {
+        let (_cache, lease) = lone_feed();
+        let (pump, head) = (Pump::new(1), lease.head());
+        let shard = &pump.shards[0];
+        let start = Instant::now();
+        // What a look finds after so many seconds: of whom it was sure and of whom not, and whether clients have a reason.
+        let look = |secs: u64, late: bool| {
+            let (mut found, now) = (Inspection::default(), start + Duration::from_secs(secs));
+            let excused = shard.inspect(late, now, &mut found);
+            (found.suspected, found.woken, found.stuck_for.as_secs(), excused)
+        };
+        assert_eq!(look(0, false), (0, 0, 0, false));
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut next = pin!(shard.errands.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        // Its waking is lost.
+        shard.errands.count();
+        assert_eq!(look(1, false), (1, 0, 1, true), "perhaps it is about to begin");
+        assert_eq!(look(2, true), (1, 0, 2, true), "nobody gets his turn");
+        assert_eq!(look(3, false), (1, 1, 3, true));
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "it is woken again");
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_ready(), "and finds that it was called");
+        let pass = shard.pass(&lease);
+        tokio::pin!(pass);
+        shard.begun.fetch_add(1, Ordering::AcqRel);
+        assert_eq!(look(4, false), (0, 0, 4, true), "it is on its way");
+        pass.await;
+        assert_eq!(
+            look(5, false),
+            (1, 0, 0, false),
+            "it was not under way at the last look, and has been around since"
+        );
+        assert_eq!(pump.inspect(&head, 7, false, start).most_lacked, 0, "nobody is there");
     }
 
     #[tokio::test]

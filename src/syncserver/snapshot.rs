@@ -10,6 +10,7 @@
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -54,6 +55,8 @@ struct Parts {
     pieces: Vec<Encoded>,
     complete: bool,
     given_up: bool,
+    /// When the producer made a piece last.
+    got_on_at: Option<Instant>,
 }
 
 /// What there is at a place.
@@ -124,6 +127,19 @@ impl Snapshot {
         Piece::Alone(piece.bytes, next)
     }
 
+    /// Whether there is something at a place, or nothing more: nobody has to wait there for the producer.
+    pub(super) fn leads_on_from(&self, place: &Place) -> bool {
+        self.made.see(|made| place.pieces < made.pieces.len() || made.complete || made.given_up)
+    }
+
+    /// For how long the producer has not got on; nothing once it is done.
+    pub(super) fn stuck_for(&self, now: Instant) -> Duration {
+        self.made.see(|made| {
+            let got_on = made.got_on_at.unwrap_or(self.made_at);
+            if made.complete || made.given_up { Duration::ZERO } else { now.saturating_duration_since(got_on) }
+        })
+    }
+
     /// Drops the bytes that this `newer` snapshot does not hold as well, if that is complete. Clients that are not done encode
     /// what they lack of them from now on. May be repeated with a snapshot that is newer still.
     pub(super) fn give_up(&self, newer: &Self) {
@@ -179,6 +195,7 @@ impl Snapshot {
                 if !made.given_up {
                     made.pieces.append(&mut turn);
                     made.complete = done;
+                    made.got_on_at = Some(Instant::now());
                 }
                 made.given_up
             });

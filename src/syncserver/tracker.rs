@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::calls::{Calls, Order};
 use super::feed::Feed;
 use super::handshake::Agent;
-use super::made::Waits;
+use super::made::Awaits;
 use super::pump::Passenger;
 use super::reason::CloseReason;
 use super::status::{ClientState, ClientStatus};
@@ -126,7 +126,7 @@ impl Client {
             wire: feed.map(|feed| feed.key().wire),
             state: self.state(),
             sequence: mark.map_or(0, |mark| mark.sequence),
-            lag: lag.map_or_else(Default::default, |(mark, head)| mark.age(head)),
+            lag: mark.map_or_else(Default::default, |mark| mark.age(now)),
             lag_updates: lag.map_or(0, |(mark, head)| mark.updates_until(head)),
             bytes_sent: position.as_ref().map_or(0, |position| position.bytes_sent),
             connected_for: now.saturating_duration_since(self.accepted_at),
@@ -139,7 +139,7 @@ impl Client {
     }
 }
 
-impl Waits for Client {
+impl Awaits for Client {
     fn id(&self) -> u64 {
         self.id
     }
@@ -157,6 +157,7 @@ pub(super) struct Tracker {
 
 impl Tracker {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        // One client is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

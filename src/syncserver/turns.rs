@@ -9,7 +9,7 @@
 use std::sync::{PoisonError, TryLockError};
 
 use super::calls::Calls;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::Mutex;
 
 /// What came of the pump's visit to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +20,15 @@ pub(super) enum Visit {
     Busy,
     /// Something was left that only its task can do.
     Left,
+}
+
+/// Why nothing was done with a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotNow {
+    /// Somebody is at work on it.
+    Busy,
+    /// Somebody panicked at work on it: nobody knows what it was sent.
+    Poisoned,
 }
 
 /// Somebody who rests when there is nothing more to be had.
@@ -37,37 +46,45 @@ impl<T: Rests> Turns<T> {
         Self(Mutex::new(Some(client)))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Does something with the client, unless it has been taken away. Waits for whoever is at work on it.
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.lock().as_mut().map(act)
+    ///
+    /// # Errors
+    /// [`NotNow::Poisoned`].
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Result<Option<R>, NotNow> {
+        let mut client = self.0.lock().map_err(|_| NotNow::Poisoned)?;
+        Ok(client.as_mut().map(act))
     }
 
-    /// The same without waiting. `None`: somebody is at work on it, or it has been taken away.
-    pub(super) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Option<R> {
-        self.0.try_lock().ok()?.as_mut().map(act)
+    /// The same without waiting.
+    ///
+    /// # Errors
+    /// Why nothing was done with it.
+    pub(super) fn try_with<R>(&self, act: impl FnOnce(&mut T) -> R) -> Result<Option<R>, NotNow> {
+        let mut client = self.0.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => NotNow::Busy,
+            TryLockError::Poisoned(_) => NotNow::Poisoned,
+        })?;
+        Ok(client.as_mut().map(act))
     }
 
-    /// Takes the client away for good.
+    /// Takes the client away for good, whatever happened to it.
     pub(super) fn take(&self) -> Option<T> {
-        self.lock().take()
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Does for the client what can be done at once, and calls its task for the rest.
     pub(super) fn visit(&self, calls: &Calls, visit: impl FnOnce(&mut T) -> Visit) {
-        let visit = match self.0.try_lock() {
-            Ok(mut client) => client.as_mut().map_or(Visit::Done, |client| {
-                let visit = visit(client);
-                if visit != Visit::Done {
-                    client.look_again();
-                }
-                visit
-            }),
-            Err(TryLockError::WouldBlock) => Visit::Left,
-            Err(TryLockError::Poisoned(_)) => Visit::Done,
+        let visited = self.try_with(|client| {
+            let visit = visit(client);
+            if visit != Visit::Done {
+                client.look_again();
+            }
+            visit
+        });
+        let visit = match visited {
+            Ok(visit) => visit.unwrap_or(Visit::Done),
+            // The task looks for itself, and ends a client that is poisoned.
+            Err(NotNow::Busy | NotNow::Poisoned) => Visit::Left,
         };
         if visit == Visit::Left {
             calls.nudge();

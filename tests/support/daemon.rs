@@ -150,12 +150,17 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Its anonymous memory now, in bytes: what it has allocated, without the program's own pages.
-    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+    /// The most memory that it ever had allocated, in bytes: its peak without the program's own pages, which only become more
+    /// and are many in a build with debug information.
+    pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("a line of memory")?;
-        let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
-        Ok(kib << 10)
+        let bytes = |name: &str| -> anyhow::Result<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+            let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
+            Ok(kib << 10)
+        };
+        let of_files = bytes("RssFile:")? + bytes("RssShmem:")?;
+        Ok(bytes("VmHWM:")?.saturating_sub(of_files).max(bytes("RssAnon:")?))
     }
 
     /// Sends it a signal by name, for example `TERM`.

@@ -88,7 +88,10 @@ impl Sentinel {
                        check the limits in /proc/sys/fs/inotify");
                 false
             }
-            Err(_) => false,
+            Err(error) => {
+                warn!(%error, "setting up the watch of the folder failed unexpectedly: it is read every second instead");
+                false
+            }
         }
     }
 }

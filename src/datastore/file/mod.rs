@@ -14,12 +14,14 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::folder::Folder;
 use super::{Datastore, Error, Event, Kind, ListPage, WatchBatch};
 use crate::model::{AsOf, Revision};
+use crate::tasks::TaskRegistry;
 
 mod driver;
 #[cfg(any(test, fuzzing))]
@@ -110,9 +112,16 @@ impl Shared {
 }
 
 impl FileStore {
-    /// Starts to follow the folder. Must be called within a runtime.
+    /// Starts to follow the folder. Must be called within a runtime. Nobody is told should the task that follows it panic: for
+    /// tests and tools that end soon.
     #[must_use]
     pub fn open(config: FileConfig) -> Self {
+        Self::open_supervised(config, &TaskRegistry::new())
+    }
+
+    /// The same, where such a panic is a failure of `tasks`, for the caller to end the process with.
+    #[must_use]
+    pub fn open_supervised(config: FileConfig, tasks: &TaskRegistry) -> Self {
         let shared = Arc::new(Shared {
             config,
             folder: Mutex::default(),
@@ -121,7 +130,7 @@ impl FileStore {
             operator: Notify::new(),
         });
         let stop = CancellationToken::new();
-        tokio::spawn(driver::run(Arc::clone(&shared), stop.clone()));
+        tasks.spawn_passing(&Handle::current(), "folder", driver::run(Arc::clone(&shared), stop.clone()));
         Self { shared, _stop: Arc::new(stop.drop_guard()) }
     }
 

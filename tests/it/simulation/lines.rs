@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use bulrush::syncclient::connector::Connector;
@@ -21,16 +21,26 @@ pub(super) const PORT: u16 = 5473;
 /// Largest write that is taken at once: above what is usual on a network, below what the server likes to write.
 const MAX_WRITE: usize = 4000;
 
+/// A defect of the server, for tests of the simulation: its tasks panic in the middle of what they do with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Defect {
+    /// The connection's own task panics when it reads.
+    Connection,
+    /// A feed or its pump panics when it writes to an agent that rests.
+    Pump,
+}
+
 /// A stream that takes writes in random parts and can be reset.
 pub(super) struct Line {
     stream: TcpStream,
     rng: SmallRng,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    defect: Option<Defect>,
 }
 
 impl Line {
     pub(super) fn new(stream: TcpStream, seed: u64, cut: CancellationToken) -> Self {
-        Self { stream, rng: SmallRng::seed_from_u64(seed), cut: Box::pin(cut.cancelled_owned()) }
+        Self { stream, rng: SmallRng::seed_from_u64(seed), cut: Box::pin(cut.cancelled_owned()), defect: None }
     }
 
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -43,6 +53,7 @@ impl Line {
 
 impl AsyncRead for Line {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        assert!(self.defect != Some(Defect::Connection), "a defect of connections");
         self.poll_cut(cx)?;
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
@@ -50,6 +61,9 @@ impl AsyncRead for Line {
 
 impl AsyncWrite for Line {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        // Pumps wait for nobody, so nobody is to be woken.
+        let by_pump = cx.waker().will_wake(Waker::noop());
+        assert!(!(by_pump && self.defect == Some(Defect::Pump)), "a defect of pumps");
         self.poll_cut(cx)?;
         let part = self.rng.random_range(1..=MAX_WRITE).min(buf.len());
         let taken = ready!(Pin::new(&mut self.stream).poll_write(cx, &buf[..part]))?;
@@ -69,11 +83,12 @@ impl AsyncWrite for Line {
 pub(super) struct Inlet {
     listener: TcpListener,
     seed: u64,
+    defect: Option<Defect>,
 }
 
 impl Inlet {
-    pub(super) async fn bind(seed: u64) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(("0.0.0.0", PORT)).await?, seed })
+    pub(super) async fn bind(seed: u64, defect: Option<Defect>) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(("0.0.0.0", PORT)).await?, seed, defect })
     }
 }
 
@@ -83,7 +98,9 @@ impl Listener for Inlet {
     async fn accept(&mut self) -> io::Result<(Line, SocketAddr)> {
         let (stream, peer) = self.listener.accept().await?;
         self.seed += 1;
-        Ok((Line::new(stream, self.seed, CancellationToken::new()), peer))
+        let mut line = Line::new(stream, self.seed, CancellationToken::new());
+        line.defect = self.defect;
+        Ok((line, peer))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {

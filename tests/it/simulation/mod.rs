@@ -17,6 +17,7 @@ mod invariants;
 mod ledger;
 mod library;
 mod lines;
+mod panics;
 mod raw;
 mod run;
 mod script;
@@ -42,7 +43,7 @@ fn number(variable: &str) -> Option<u64> {
 /// Runs a seed; what went wrong, in words.
 fn attempt(seed: u64, always_log: bool) -> Result<run::Summary, String> {
     let ledger = ledger::Ledger::default();
-    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed, &ledger))).unwrap_or_else(|panic| {
+    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed, None, &ledger))).unwrap_or_else(|panic| {
         let words = panic.downcast_ref::<String>().cloned();
         Err(words.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
     });
@@ -91,5 +92,16 @@ fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
     eprintln!("{} seeds: {total:?}", seeds.len());
     if seeds.len() >= 10 {
         total.demand_coverage();
+    }
+}
+
+#[test]
+fn a_server_whose_connections_or_pumps_panic_is_found() {
+    for (defect, words) in
+        [(lines::Defect::Connection, "a defect of connections"), (lines::Defect::Pump, "a defect of pumps")]
+    {
+        let outcome = run::run(1, Some(defect), &ledger::Ledger::default());
+        let violation = outcome.expect_err("tasks of the server have panicked");
+        assert!(violation.contains(words), "{violation}");
     }
 }

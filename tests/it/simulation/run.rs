@@ -19,7 +19,8 @@ use turmoil::Sim;
 use super::follower::Follower;
 use super::invariants::invariant_final_state;
 use super::ledger::Ledger;
-use super::lines::Plug;
+use super::lines::{Defect, Plug};
+use super::panics::Ear;
 use super::raw::Raw;
 use super::script::{Churn, KINDS, Trouble};
 use super::{library, raw, server};
@@ -177,10 +178,12 @@ struct World<'a> {
     undo: Vec<(u32, Undo)>,
     tick: u32,
     faults: u64,
+    ear: Ear,
 }
 
-/// Runs a seed.
-pub(super) fn run(seed: u64, ledger: &Ledger) -> Result<Summary, String> {
+/// Runs a seed, with a defect if one is to be found.
+pub(super) fn run(seed: u64, defect: Option<Defect>, ledger: &Ledger) -> Result<Summary, String> {
+    let ear = Ear::listen();
     let mut rng = SmallRng::seed_from_u64(seed);
     let store = MemoryStore::new();
     store.set_page_size(rng.random_range(1..20));
@@ -205,7 +208,7 @@ pub(super) fn run(seed: u64, ledger: &Ledger) -> Result<Summary, String> {
     let (drains, drained) = watch::channel(0);
     {
         let (ledger, store) = (ledger.clone(), store.clone());
-        sim.host("server", move || server::live(seed, ledger.clone(), store.clone(), drained.clone()));
+        sim.host("server", move || server::live(seed, ledger.clone(), store.clone(), drained.clone(), defect));
     }
     let mut agents = Vec::new();
     for role in roles(&mut rng) {
@@ -224,7 +227,7 @@ pub(super) fn run(seed: u64, ledger: &Ledger) -> Result<Summary, String> {
     let weather = Weather::draw(&mut rng);
     ledger.log("world", &format!("{weather:?}"));
     let (undo, ledger) = (Vec::new(), ledger.clone());
-    World { sim, ledger, rng, store, churn, agents, drains, undo, tick: 0, faults: 0 }.live(&weather)
+    World { sim, ledger, rng, store, churn, agents, drains, undo, tick: 0, faults: 0, ear }.live(&weather)
 }
 
 impl World<'_> {
@@ -270,7 +273,9 @@ impl World<'_> {
 
     fn step(&mut self) -> Result<(), String> {
         self.tick += 1;
-        self.sim.step().map_err(|error| format!("a host failed: {error}"))?;
+        let stepped = self.sim.step();
+        self.ear.verdict()?;
+        stepped.map_err(|error| format!("a host failed: {error}"))?;
         self.ledger.book().violation.take().map_or(Ok(()), Err)
     }
 

@@ -13,6 +13,7 @@ use bulrush::syncserver::{Config, Metrics, Server};
 use prometheus::Registry;
 
 use super::lines::{Inlet, Plug};
+use super::panics;
 
 const FELIX: SyncerType = SyncerType::Felix;
 
@@ -33,7 +34,8 @@ async fn serve(script: Vec<SyncerEvent>) -> turmoil::Result {
     let (mut cache, reader) = SnapCache::new(10, metrics.clone());
     let metrics = Metrics { server: ServerMetrics::new(&Registry::new()), syncers: BTreeMap::from([(FELIX, metrics)]) };
     let config = Config { seed: 1, snapshot_max_age: Duration::from_secs(60), ..Config::default() };
-    let bound = Server::with_listener(Inlet::bind(1).await?, config, BTreeMap::from([(FELIX, reader)]), metrics, None);
+    let bound =
+        Server::with_listener(Inlet::bind(1, None).await?, config, BTreeMap::from([(FELIX, reader)]), metrics, None);
     tokio::spawn(bound.run(|| {}));
     for event in script {
         cache.apply(vec![event]);
@@ -85,7 +87,7 @@ fn an_in_sync_of_the_past_deletes_nothing_at_a_client_that_comes_back() -> turmo
                 Ok(())
             }
         });
-        sim.run()?;
+        panics::run(sim)?;
     }
     Ok(())
 }

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::ledger::{Ledger, Note};
-use super::lines::Inlet;
+use super::lines::{Defect, Inlet};
 
 /// The syncers that run: two that share a kind.
 const SYNCERS: [SyncerType; 2] = [SyncerType::Felix, SyncerType::Bgp];
@@ -61,10 +61,11 @@ pub(super) async fn live(
     ledger: Ledger,
     store: MemoryStore,
     mut drains: watch::Receiver<u64>,
+    defect: Option<Defect>,
 ) -> turmoil::Result {
     loop {
         drains.mark_unchanged();
-        one_life(seed, &ledger, &store, drains.clone()).await?;
+        one_life(seed, &ledger, &store, drains.clone(), defect).await?;
     }
 }
 
@@ -73,6 +74,7 @@ async fn one_life(
     ledger: &Ledger,
     store: &MemoryStore,
     mut drains: watch::Receiver<u64>,
+    defect: Option<Defect>,
 ) -> turmoil::Result {
     let generation = {
         let mut book = ledger.book();
@@ -104,7 +106,8 @@ async fn one_life(
         );
     }
     let readers = views.iter().map(|view| (view.syncer, view.reader.clone())).collect();
-    let bound = Server::with_listener(Inlet::bind(seed).await?, config(seed, generation), readers, metrics, None);
+    let inlet = Inlet::bind(seed, defect).await?;
+    let bound = Server::with_listener(inlet, config(seed, generation), readers, metrics, None);
     let handle = bound.handle();
     for pipeline in built {
         pipeline.start(&tasks, &health, &stop);
@@ -116,7 +119,7 @@ async fn one_life(
     tokio::pin!(serve);
     loop {
         tokio::select! {
-            () = &mut serve => break,
+            served = &mut serve => break served?,
             failure = tasks.failure() => return Err(failure.into()),
             changed = drains.changed() => {
                 changed?;

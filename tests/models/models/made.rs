@@ -8,7 +8,7 @@ use std::task::Poll;
 use loom::sync::Mutex;
 
 use crate::calls::{Call, Calls};
-use crate::made::{Made, Waits};
+use crate::made::{Awaits, Made};
 use crate::sync::watch;
 use crate::{Deed, model, run_beside};
 
@@ -17,7 +17,7 @@ struct Reader {
     calls: Calls,
 }
 
-impl Waits for Reader {
+impl Awaits for Reader {
     fn id(&self) -> u64 {
         self.id
     }
