@@ -414,9 +414,9 @@ mod tests {
         assert!(error.contains("refused") && error.ends_with("is HealthEnabled or DebugPort set there?"), "{error}");
     }
 
-    fn args(address: Option<String>) -> StatusArgs {
+    fn args(server: Option<String>) -> StatusArgs {
         let (config_file, environment) = (PathBuf::from("no-such-file.cfg"), Vec::new());
-        StatusArgs { address, config_file, environment, output: Output::Table, clients: Listed::default(), timeout: 5 }
+        StatusArgs { server, config_file, environment, output: Output::Table, clients: Listed::default(), timeout: 5 }
     }
 
     #[tokio::test]
