@@ -68,7 +68,11 @@ fn datastore(get: Lookup<'_>, kubernetes: KubernetesConfig) -> DatastoreConfig {
             ca_file: get.path("EtcdCaFile"),
         },
         kubernetes,
-        file: FileConfig { path: get.path("DatastorePath"), quiet: get.duration("FileQuietSecs") },
+        file: FileConfig {
+            path: get.path("DatastorePath"),
+            quiet: get.duration("FileQuietSecs"),
+            serve_incomplete: get.bool("FileServeIncomplete"),
+        },
         read_only: get.bool("DatastoreReadOnly"),
     }
 }

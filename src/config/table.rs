@@ -249,6 +249,14 @@ pub const OPTIONS: &[OptionSpec] = &[
     .ours(),
     OptionSpec::new(
         Group::Datastore,
+        "FileServeIncomplete",
+        BOOL,
+        "false",
+        "Serve the folder at start although files of it cannot be read, or it has none: agents delete what is missing.",
+    )
+    .ours(),
+    OptionSpec::new(
+        Group::Datastore,
         "DatastoreReadOnly",
         BOOL,
         "false",

@@ -9,6 +9,7 @@
 //!     └──a long-lived task ends or panics──────────────────────────► end, status 1
 //! ```
 
+mod folder;
 mod sharing;
 mod signals;
 mod source;
@@ -37,7 +38,7 @@ use crate::debug::heap;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
 use crate::http::{self, Endpoints, Services};
 use crate::logging::LogHandle;
-use crate::metrics::{ServerMetrics, SyncerMetrics, register_process_metrics};
+use crate::metrics::{FolderMetrics, ServerMetrics, SyncerMetrics, register_process_metrics};
 use crate::pipeline::SyncerPipeline;
 use crate::snapcache::Reader;
 use crate::syncer::kind_watch::KindHub;
@@ -180,6 +181,12 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         if let Some(tls) = tls.clone() {
             tasks.spawn(name, tls.keep_fresh(stop.clone()));
         }
+    }
+
+    if let Some(files) = source.files.clone() {
+        let reporter = health.register(folder::REPORTER, Reports::Ready, REPORT_TIMEOUT);
+        let metrics = FolderMetrics::new(&early.registry);
+        tasks.spawn("folder-report", folder::report(files, reporter, metrics, stop.clone()));
     }
 
     let (phase, phase_now) = watch::channel("running");

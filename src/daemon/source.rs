@@ -90,8 +90,9 @@ impl Source {
     fn folder(config: &DatastoreConfig) -> anyhow::Result<Self> {
         let path = config.file.path.clone().context("DatastoreType = file needs DatastorePath")?;
         let location = path.display().to_string();
+        let (quiet, serve_incomplete) = (config.file.quiet, config.file.serve_incomplete);
         let tasks = TaskRegistry::new();
-        let store = FileStore::open_supervised(FileConfig { path, quiet: config.file.quiet }, &tasks);
+        let store = FileStore::open_supervised(FileConfig { path, quiet, serve_incomplete }, &tasks);
         Ok(Self {
             files: Some(store.status()),
             datastore: Arc::new(store.clone()),

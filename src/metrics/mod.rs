@@ -287,6 +287,28 @@ impl ServerMetrics {
     }
 }
 
+/// Metrics of the folder that is the datastore. Only then are they there.
+#[derive(Clone, Debug)]
+pub struct FolderMetrics {
+    /// What is wrong with files now.
+    pub errors: IntGauge,
+    /// 1 while what the folder has is not served, else 0.
+    pub held: IntGauge,
+}
+
+impl FolderMetrics {
+    /// Creates and registers the metrics.
+    #[must_use]
+    pub fn new(registry: &Registry) -> Self {
+        let errors = "Number of things that are wrong with files of the folder now.";
+        let held = "1 while the folder's content is not served as it is: a broken first load, a deletion to confirm, no folder.";
+        Self {
+            errors: gauge(registry, Opts::new("bulrush_folder_errors", errors)),
+            held: gauge(registry, Opts::new("bulrush_folder_held", held)),
+        }
+    }
+}
+
 /// Metrics of the log.
 #[derive(Clone, Debug)]
 pub struct LogMetrics {

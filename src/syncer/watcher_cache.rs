@@ -32,7 +32,7 @@ use tracing::warn;
 use super::processors::{ConvertError, ObjectEvent, Processor};
 use crate::datastore::{Event, Kind, Malformed, Object, ObjectId, WatchBatch};
 use crate::metrics::SyncerMetrics;
-use crate::model::{AsOf, Key, KvPair, Revision, SyncStatus, Update, UpdateType, no_revision};
+use crate::model::{AsOf, Key, KvPair, SyncStatus, Update, UpdateType, no_revision};
 use crate::problems::{Novelty, ProblemBook, shortened};
 
 /// What a cache says.

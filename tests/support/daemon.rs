@@ -206,13 +206,3 @@ pub(crate) fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<(u16, S
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("an HTTP answer has a status")?;
     Ok((code, body.to_owned()))
 }
-
-/// A Go program of `tests/go`, built into the cache by `tests/run`. `None`: it is not there; the reason was printed.
-pub(crate) fn go_program(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go/.cache").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is not built; `tests/run` builds it where Go is installed", path.display());
-    None
-}

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::datastore::{Dialect, Malformed};
-use crate::model::Value;
+use crate::model::{Revision, Value};
 use crate::syncer::SyncerType;
 use crate::syncer::kinds::{IP_POOL, NAMESPACE};
 
