@@ -29,6 +29,7 @@ use tokio_util::task::TaskTracker;
 
 use self::rounds::{LATE_GAP, Late, Turn};
 use super::catch_up::CatchUp;
+use super::config::Pumps;
 use super::difference::difference;
 use super::feeds::{Feeds, Source};
 use super::filter::Filter;
@@ -70,6 +71,7 @@ pub(super) struct FeedConfig {
     pub(super) snapshot_max_age: Duration,
     pub(super) pace_max: Duration,
     pub(super) pace_per_client: Duration,
+    pub(super) pumps: Option<Pumps>,
 }
 
 /// One (syncer, wire format, filter).

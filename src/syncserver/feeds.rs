@@ -7,6 +7,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::config::Pumps;
 use super::feed::{Feed, FeedConfig, FeedKey, Lease};
 use super::pump::Pump;
 use crate::metrics::SyncerMetrics;
@@ -74,7 +75,10 @@ impl Feeds {
         if !key.filter.admits_all() && filtered >= MAX_FILTERED_FEEDS {
             return Err(NoFeed::TooManyFilters);
         }
-        let pump = Pump::new(self.runtime.metrics().num_workers());
+        let pump = match self.config.pumps {
+            None => Pump::new(self.runtime.metrics().num_workers()),
+            Some(Pumps { count, row }) => Pump::new(count).with_rows_of(row),
+        };
         let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, pump, self.tasks.clone());
         let lease = feed.lease();
         feeds.insert(key, feed.clone());

@@ -112,6 +112,7 @@ impl Server {
             snapshot_max_age: config.snapshot_max_age.min(config.max_fall_behind / 2),
             pace_max: config.pace_max,
             pace_per_client: config.pace_per_client,
+            pumps: config.pumps,
         };
         let (feed_tasks, stop_feeds) = (TaskTracker::new(), CancellationToken::new());
         let shared = Shared {
