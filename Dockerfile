@@ -28,8 +28,8 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,targe
     target="$(uname -m)-unknown-linux-musl" \
     && if [ "$(uname -m)" = aarch64 ]; then export JEMALLOC_SYS_WITH_LG_PAGE=16; fi \
     && export "CC_$(echo "$target" | tr - _)=musl-gcc" \
-    && cargo build --release --locked --bin bulrush --target "$target" \
-    && install -D --mode 0755 "target/$target/release/bulrush" /image/usr/bin/bulrush \
+    && cargo build --profile dist --locked --bin bulrush --target "$target" \
+    && install -D --mode 0755 "target/$target/dist/bulrush" /image/usr/bin/bulrush \
     && ln -s bulrush /image/usr/bin/calico \
     && ln -s bulrush /image/usr/bin/calico-typha \
     && install -D --mode 0644 deploy/image/typha.cfg /image/etc/calico/typha.cfg \

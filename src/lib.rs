@@ -54,6 +54,13 @@ pub mod cli;
 #[cfg(test)]
 mod fuzzing;
 
+// The reader of the vectors is shared with the integration tests, for which the library is another crate.
+#[cfg(test)]
+extern crate self as bulrush;
+#[cfg(test)]
+#[path = "../tests/support/vectors/mod.rs"]
+mod vectors;
+
 /// The examples of the README compile.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

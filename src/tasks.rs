@@ -2,7 +2,11 @@
 //!
 //! Every part of the program that runs for as long as the process is a task in a [`TaskRegistry`]. Such a task ends only
 //! when the process is told to stop: one that panics, fails or just ends before that is a [`TaskFailure`], which the
-//! composition root waits for and ends the process with. Per-connection tasks do not belong here; they come and go.
+//! composition root waits for and ends the process with. Per-connection tasks do not belong here: each ends alone.
+//!
+//! Tasks that others depend on, but that come and go (a feed and its pumps, the producer of a snapshot), are
+//! [passing](TaskRegistry::spawn_passing): they may end in peace and are forgotten then; a panic of theirs is a failure like any
+//! other.
 //!
 //! Tasks that hand work to each other may share one task of the runtime ([`TaskRegistry::spawn_together`], [`Relay`]); each
 //! keeps its name and is supervised alone.
@@ -22,6 +26,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde::Serialize;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
@@ -97,6 +102,8 @@ pub struct TaskRegistry {
 #[derive(Debug)]
 struct Shared {
     tasks: Mutex<Vec<Arc<Task>>>,
+    /// Registries whose tasks are shown with ours.
+    included: Mutex<Vec<TaskRegistry>>,
     failures: mpsc::Sender<TaskFailure>,
     failed: tokio::sync::Mutex<mpsc::Receiver<TaskFailure>>,
     running: watch::Sender<usize>,
@@ -191,6 +198,7 @@ impl TaskRegistry {
         let (failures, failed) = mpsc::channel(FAILURES);
         let shared = Shared {
             tasks: Mutex::default(),
+            included: Mutex::default(),
             failures,
             failed: tokio::sync::Mutex::new(failed),
             running: watch::Sender::new(0),
@@ -222,7 +230,16 @@ impl TaskRegistry {
     {
         let task = self.register(name.into());
         let future = make(TaskHandle { task: task.clone() });
-        tokio::spawn(self.supervise(task, future));
+        tokio::spawn(self.supervise(task, Lasts::ForEver, future));
+    }
+
+    /// Spawns a task that may end in peace at any time, and is forgotten then. A panic is a failure, and so is it when the
+    /// runtime drops the task before [`Self::stopping`].
+    pub fn spawn_passing<F>(&self, runtime: &Handle, name: impl Into<String>, future: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        runtime.spawn(self.supervise(self.register(name.into()), Lasts::AsLongAsItLikes, future));
     }
 
     /// Spawns several long-lived tasks as legs of one [`Relay`], so that a hand-over from one to the next costs no trip through
@@ -232,7 +249,7 @@ impl TaskRegistry {
     /// # Panics
     /// Outside a tokio runtime, as `tokio::spawn` does.
     pub fn spawn_together(&self, legs: impl IntoIterator<Item = (String, BoxFuture<'static, ()>)>) {
-        let supervised = |(name, leg)| self.supervise(self.register(name), leg).boxed();
+        let supervised = |(name, leg)| self.supervise(self.register(name), Lasts::ForEver, leg).boxed();
         tokio::spawn(Relay::new(legs.into_iter().map(supervised)));
     }
 
@@ -247,18 +264,18 @@ impl TaskRegistry {
             end: None,
         };
         let task = Arc::new(Task { name, since: Instant::now(), state: Mutex::new(state) });
-        self.lock().push(task.clone());
+        self.shared.lock().push(task.clone());
         self.shared.running.send_modify(|running| *running += 1);
         task
     }
 
     /// What the task runs, with its end reported.
-    fn supervise<F>(&self, task: Arc<Task>, future: F) -> impl Future<Output = ()> + Send + use<F>
+    fn supervise<F>(&self, task: Arc<Task>, lasts: Lasts, future: F) -> impl Future<Output = ()> + Send + use<F>
     where
         F: Future + Send + 'static,
         F::Output: TaskOutput,
     {
-        let supervised = Supervised { task: task.clone(), shared: self.shared.clone() };
+        let supervised = Supervised { task: task.clone(), lasts, shared: self.shared.clone() };
         let future = Watched { task, future: Box::pin(future) };
         async move {
             let end = match AssertUnwindSafe(future).catch_unwind().await {
@@ -296,21 +313,49 @@ impl TaskRegistry {
         let _ = self.shared.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
-    /// All tasks in the order in which they were spawned, with those that have ended.
+    /// From now on [`Self::dump`] shows the tasks of `other`, too. Its failures and its end stay its own. Must not lead back to
+    /// this registry.
+    pub fn include(&self, other: &TaskRegistry) {
+        self.included().push(other.clone());
+    }
+
+    /// All tasks in the order in which they were spawned, with those that have ended unless they were passing; after them those
+    /// of registries that are [included](Self::include).
     #[must_use]
     pub fn dump(&self) -> Vec<TaskInfo> {
         let now = Instant::now();
-        self.lock().iter().map(|task| task.info(now)).collect()
+        let mut all: Vec<TaskInfo> = self.shared.lock().iter().map(|task| task.info(now)).collect();
+        let included = self.included().clone();
+        all.extend(included.iter().flat_map(Self::dump));
+        all
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
-        self.shared.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    fn included(&self) -> MutexGuard<'_, Vec<TaskRegistry>> {
+        // One value is pushed under this lock, so a panic cannot leave half of anything.
+        self.shared.included.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
+        // One task is pushed or taken out under this lock, so a panic cannot leave half of anything.
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When a task may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lasts {
+    /// Once it is told to.
+    ForEver,
+    /// At any time.
+    AsLongAsItLikes,
 }
 
 /// Reports a task's end exactly once, also when the runtime drops the task.
 struct Supervised {
     task: Arc<Task>,
+    lasts: Lasts,
     shared: Arc<Shared>,
 }
 
@@ -323,7 +368,12 @@ impl Supervised {
 impl Drop for Supervised {
     fn drop(&mut self) {
         let end = self.task.lock().end.get_or_insert(TaskEnd::Dropped).clone();
-        let expected = *self.shared.stopping.borrow() && matches!(end, TaskEnd::Ended | TaskEnd::Dropped);
+        let passed = self.lasts == Lasts::AsLongAsItLikes && end == TaskEnd::Ended;
+        let expected = passed || *self.shared.stopping.borrow() && matches!(end, TaskEnd::Ended | TaskEnd::Dropped);
+        if passed {
+            // Thousands come and go in the life of a process.
+            self.shared.lock().retain(|task| !Arc::ptr_eq(task, &self.task));
+        }
         if !expected {
             // A full queue holds enough failures to end the process with.
             let _ = self.shared.failures.try_send(TaskFailure { name: self.task.name.clone(), end });
@@ -394,6 +444,27 @@ mod tests {
         assert_eq!(failure.end, TaskEnd::Panicked("that was wrong".to_owned()));
         let states: Vec<String> = tasks.dump().into_iter().map(|task| task.state).collect();
         assert_eq!(states, ["ended", "panicked: that was wrong"]);
+    }
+
+    #[tokio::test]
+    async fn a_passing_task_ends_in_peace_and_is_forgotten_but_its_panic_is_a_failure() {
+        let (tasks, all) = (TaskRegistry::new(), TaskRegistry::new());
+        all.include(&tasks);
+        let here = Handle::current();
+        for n in 0..100 {
+            tasks.spawn_passing(&here, format!("comes and goes {n}"), async {});
+        }
+        tasks.spawn_passing(&here, "stays", std::future::pending());
+        while tasks.dump().len() > 1 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(all.dump()[0].name, "stays");
+        assert!(tasks.failure().now_or_never().is_none());
+        tasks.spawn_passing(&here, "panics", async {
+            assert!(std::hint::black_box(false), "that was wrong");
+        });
+        assert_eq!(tasks.failure().await.to_string(), "task panics panicked: that was wrong");
+        assert!(all.failure().now_or_never().is_none(), "each registry has its own failures");
     }
 
     #[tokio::test]

@@ -69,6 +69,9 @@ mod tls;
 
 #[path = "../../tests/support/apiserver/mod.rs"]
 mod apiserver;
+#[path = "../../tests/support/need.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
+mod need;
 #[path = "../../tests/support/etcd.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
 mod real_etcd;

@@ -129,7 +129,7 @@ async fn etcd(url: Option<&str>, size: data::Size) -> anyhow::Result<Kind> {
     let (url, process) = if let Some(url) = url {
         (url.to_owned(), None)
     } else {
-        let etcd = Etcd::start().await;
+        let etcd = Etcd::start().await.context("BULRUSH_WITHOUT leaves etcd out")?;
         (etcd.url(), Some(Box::new(etcd)))
     };
     let mut client = Client::connect([url.clone()], None).await.with_context(|| format!("connect to etcd at {url}"))?;

@@ -91,7 +91,7 @@ pub(super) fn measure(
         clients.settle(forgotten)?;
     }
     handle.stop();
-    runtime.block_on(server)?;
+    runtime.block_on(server)??;
     let [one, half, full] = &steps[..] else { unreachable!("there are three steps") };
     let per = |bytes: i64, of: usize| bytes as f64 / of as f64;
     let fixed = one.alone.asked as f64 / changes as f64;

@@ -13,7 +13,7 @@ use crate::config::{EXIT_USAGE, Loaded, load, render};
 #[derive(Args, Clone, Debug)]
 pub struct ConfigArgs {
     /// The configuration file; a missing one counts as empty
-    #[arg(short, long, default_value = DEFAULT_FILE)]
+    #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
     /// Print only what is wrong or odd, and exit with status 64 if anything is wrong
     #[arg(long)]

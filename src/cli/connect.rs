@@ -21,7 +21,7 @@ use crate::tls::{ClientTls, ClientTlsConfig, PeerIdentity, Policy};
 /// Arguments of every command that is a client.
 #[derive(Args, Clone, Debug)]
 pub struct ConnectArgs {
-    /// Server to connect to, host:port; may be given several times, they are tried in turn [default: the one that the
+    /// Server to connect to, host:port of where agents connect; may be given several times, they are tried in turn [default: the one that the
     /// configuration of this place describes, or localhost:5473]
     #[arg(short, long, value_name = "HOST:PORT")]
     pub server: Vec<String>,
@@ -39,7 +39,7 @@ pub struct ConnectArgs {
     #[arg(long, value_name = "NAME")]
     pub zone: Option<String>,
     /// The daemon's configuration file, which says where it listens when no --server is given; a missing one counts as empty
-    #[arg(long, default_value = DEFAULT_FILE, value_name = "PATH")]
+    #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
     /// The environment, for the daemon's options and the way to the API server.
     #[arg(skip)]

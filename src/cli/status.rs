@@ -29,14 +29,14 @@ const SHOWN_PROBLEMS: usize = 10;
 /// Arguments of `bulrush status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
-    /// Health endpoint or debug port of the server, host:port [default: what the configuration of this place says, or
-    /// localhost:9098]
-    #[arg(short, long, value_name = "HOST:PORT")]
-    pub address: Option<String>,
-    /// The daemon's configuration file, for the default of --address; a missing one counts as empty
-    #[arg(long, default_value = DEFAULT_FILE, value_name = "PATH")]
+    /// Server to ask, host:port of its health endpoint or debug port [default: the one that the configuration of this place
+    /// describes, or localhost:9098]
+    #[arg(short, long, alias = "address", short_alias = 'a', value_name = "HOST:PORT")]
+    pub server: Option<String>,
+    /// The daemon's configuration file, which says where it listens when no --server is given; a missing one counts as empty
+    #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
-    /// The environment, for the default of the address.
+    /// The environment, for the daemon's options.
     #[arg(skip)]
     pub environment: Vec<(OsString, OsString)>,
     /// How to print
@@ -83,7 +83,8 @@ pub enum Error {
     },
     /// Something else answers.
     #[error(
-        "ask {address} for its status: it answers {status}; is StatusEnabled set there, and is this its health or debug port?"
+        "ask {address} for its status: it answers {status}; is this its health or debug port, is StatusEnabled set there, and \
+         StatusRemoteEnabled if you do not ask from its own host or pod?"
     )]
     Refused {
         /// Whom we asked.
@@ -112,8 +113,8 @@ pub enum Error {
 /// # Cancel safety
 /// May be dropped at any time.
 pub async fn run(args: &StatusArgs, out: &mut impl Write) -> Result<(), Error> {
-    let address = match &args.address {
-        Some(address) => address.clone(),
+    let address = match &args.server {
+        Some(server) => server.clone(),
         None => Local::read(&args.config_file, args.environment.iter().cloned()).status,
     };
     let away = |reason: String| Error::Away { address: address.clone(), reason };
@@ -413,9 +414,9 @@ mod tests {
         assert!(error.contains("refused") && error.ends_with("is HealthEnabled or DebugPort set there?"), "{error}");
     }
 
-    fn args(address: Option<String>) -> StatusArgs {
+    fn args(server: Option<String>) -> StatusArgs {
         let (config_file, environment) = (PathBuf::from("no-such-file.cfg"), Vec::new());
-        StatusArgs { address, config_file, environment, output: Output::Table, clients: Listed::default(), timeout: 5 }
+        StatusArgs { server, config_file, environment, output: Output::Table, clients: Listed::default(), timeout: 5 }
     }
 
     #[tokio::test]

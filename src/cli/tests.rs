@@ -72,6 +72,26 @@ async fn listen() -> (TcpListener, String) {
 }
 
 #[test]
+fn a_server_and_a_configuration_file_are_named_in_the_same_words_everywhere() {
+    let named = |arguments: &[&str]| match parse(arguments).unwrap().command {
+        Some(Command::Status(args)) => (args.server, args.config_file),
+        Some(Command::Watch(args)) => (args.connect.server.first().cloned(), args.connect.config_file),
+        Some(Command::Dump(args)) => (args.connect.server.first().cloned(), args.connect.config_file),
+        other => panic!("{other:?}"),
+    };
+    for command in ["status", "watch", "dump"] {
+        for (server, file) in [("--server", "--config-file"), ("-s", "-c")] {
+            let wanted = (Some("a:1".to_owned()), PathBuf::from("x"));
+            assert_eq!(named(&[command, server, "a:1", file, "x"]), wanted, "{command} {server} {file}");
+        }
+    }
+    // As it was called before.
+    for server in ["--address", "-a"] {
+        assert_eq!(named(&["status", server, "a:1"]).0.as_deref(), Some("a:1"), "{server}");
+    }
+}
+
+#[test]
 fn the_words_of_calicos_image_mean_the_daemon() {
     let words = |given: &[&str]| arguments(given.iter().map(std::ffi::OsString::from));
     assert_eq!(words(&["bulrush", "component", "typha", "-c", "x"]), ["bulrush", "-c", "x"]);

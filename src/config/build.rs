@@ -28,6 +28,7 @@ impl Config {
                 host: get.text("HealthHost"),
                 port: get.port("HealthPort"),
                 status: get.bool("StatusEnabled"),
+                status_remote: get.bool("StatusRemoteEnabled"),
             },
             metrics: MetricsConfig {
                 enabled: get.bool("PrometheusMetricsEnabled"),
@@ -67,7 +68,11 @@ fn datastore(get: Lookup<'_>, kubernetes: KubernetesConfig) -> DatastoreConfig {
             ca_file: get.path("EtcdCaFile"),
         },
         kubernetes,
-        file: FileConfig { path: get.path("DatastorePath"), quiet: get.duration("FileQuietSecs") },
+        file: FileConfig {
+            path: get.path("DatastorePath"),
+            quiet: get.duration("FileQuietSecs"),
+            serve_incomplete: get.bool("FileServeIncomplete"),
+        },
         read_only: get.bool("DatastoreReadOnly"),
     }
 }

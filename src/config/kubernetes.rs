@@ -24,7 +24,7 @@ pub(super) fn from_environment(
             .text("KUBECONFIG")
             .map(|(_, paths)| std::env::split_paths(&paths).filter(|path| !path.as_os_str().is_empty()).collect())
             .unwrap_or_default(),
-        endpoint: reader.text("K8S_API_ENDPOINT").map(|(_, endpoint)| endpoint),
+        endpoint: reader.text("K8S_API_ENDPOINT").map(|(_, endpoint)| endpoint.into()),
         context: reader.text("K8S_CURRENT_CONTEXT").map(|(_, context)| context),
         key_file: reader.path("K8S_KEY_FILE"),
         cert_file: reader.path("K8S_CERT_FILE"),
@@ -95,7 +95,8 @@ impl Reader<'_> {
     fn exact(&mut self, name: &str) -> Option<String> {
         let (_, value) = self.variables.iter().find(|(found, _)| found == name)?;
         let Some(text) = value.to_str() else {
-            self.mistakes.push(mistake(name, &value.to_string_lossy(), "text in UTF-8", ""));
+            // Not shown: it may be a token or contain a password.
+            self.mistakes.push(mistake(name, "***", "text in UTF-8", ""));
             return None;
         };
         (!text.is_empty()).then(|| text.to_owned())
@@ -186,7 +187,7 @@ mod tests {
             ("no_proxy", "there"),
         ]);
         assert!(mistakes.is_empty(), "{mistakes:?}");
-        assert_eq!(config.endpoint.as_deref(), Some("https://prefixed"));
+        assert_eq!(config.endpoint, Some("https://prefixed".to_owned().into()));
         assert_eq!(config.kubeconfig, [PathBuf::from("/a"), PathBuf::from("/b")]);
         assert_eq!((config.qps, config.burst, config.insecure), (12.5, 7, true));
         assert_eq!(config.calico_group, Some(CalicoGroup::V3));

@@ -29,6 +29,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+use crate::datastore::address::without_user;
 use crate::datastore::kubernetes::KubernetesConfig;
 pub use parse::Value;
 use sources::Setting;
@@ -245,7 +246,7 @@ fn interpret(spec: &'static OptionSpec, setting: &Setting) -> Result<Resolved, B
     let mistake = |hint: String| {
         Box::new(Mistake {
             option: spec.name.to_owned(),
-            value: parse::without_user(&setting.text),
+            value: without_user(&setting.text),
             source: setting.source.clone(),
             accepted: spec.accepts(),
             hint,

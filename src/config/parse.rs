@@ -7,6 +7,7 @@ use std::fmt;
 use std::path::Path;
 
 use super::table::{Kind, OptionSpec};
+use crate::datastore::address::without_user;
 
 /// Longest host address in characters.
 const MAX_HOST_LEN: usize = 64;
@@ -278,18 +279,6 @@ fn host_and_port(text: &str) -> Result<(), String> {
     }
     host_address(host)?;
     port.map_or(Ok(()), port_number)
-}
-
-/// A text for messages, with what may be a password taken out of every URL in it.
-#[must_use]
-pub fn without_user(text: &str) -> String {
-    text.split(',')
-        .map(|url| match (url.find("://"), url.rfind('@')) {
-            (Some(scheme), Some(at)) if scheme < at => format!("{}***{}", &url[..scheme + 3], &url[at..]),
-            _ => url.to_owned(),
-        })
-        .collect::<Vec<_>>()
-        .join(",")
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::ini;
 use super::{Mistake, Notice};
+use crate::datastore::address::without_user;
 
 /// What the names of our variables begin with, in any case.
 const PREFIX: &str = "TYPHA_";
@@ -82,7 +83,7 @@ pub(super) fn environment(
         let Some(text) = text.to_str() else {
             mistakes.push(Mistake {
                 option: name.to_owned(),
-                value: text.to_string_lossy().into_owned(),
+                value: without_user(&text.to_string_lossy()),
                 source,
                 accepted: "text in UTF-8".to_owned(),
                 hint: String::new(),

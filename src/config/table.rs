@@ -249,6 +249,14 @@ pub const OPTIONS: &[OptionSpec] = &[
     .ours(),
     OptionSpec::new(
         Group::Datastore,
+        "FileServeIncomplete",
+        BOOL,
+        "false",
+        "Serve the folder at start although files of it cannot be read, or it has none: agents delete what is missing.",
+    )
+    .ours(),
+    OptionSpec::new(
+        Group::Datastore,
         "DatastoreReadOnly",
         BOOL,
         "false",
@@ -329,7 +337,15 @@ pub const OPTIONS: &[OptionSpec] = &[
         "StatusEnabled",
         BOOL,
         "true",
-        "Serve /status, which names connected clients, on the health endpoint. The debug port always has it.",
+        "Serve /status, which names connected clients, on the health endpoint, to those who ask from the same host or pod. The debug port always has it.",
+    )
+    .ours(),
+    OptionSpec::new(
+        Group::Health,
+        "StatusRemoteEnabled",
+        BOOL,
+        "false",
+        "Serve /status on the health endpoint to other hosts and pods, too.",
     )
     .ours(),
     // Metrics

@@ -89,6 +89,8 @@ pub struct FileConfig {
     pub path: Option<PathBuf>,
     /// How long it must be quiet before it is read again.
     pub quiet: Duration,
+    /// Whether it is served at start although files of it cannot be read, or it has none.
+    pub serve_incomplete: bool,
 }
 
 /// Least severe lines that a log destination takes. Calico's words.
@@ -179,6 +181,8 @@ pub struct HealthConfig {
     pub port: u16,
     /// Whether it has /status.
     pub status: bool,
+    /// Whether that is told to other hosts and pods, too.
+    pub status_remote: bool,
 }
 
 /// Whether a scraper must show a certificate. Go's words.

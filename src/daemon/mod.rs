@@ -9,6 +9,7 @@
 //!     └──a long-lived task ends or panics──────────────────────────► end, status 1
 //! ```
 
+mod folder;
 mod sharing;
 mod signals;
 mod source;
@@ -37,14 +38,14 @@ use crate::debug::heap;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
 use crate::http::{self, Endpoints, Services};
 use crate::logging::LogHandle;
-use crate::metrics::{ServerMetrics, SyncerMetrics, register_process_metrics};
+use crate::metrics::{FolderMetrics, ServerMetrics, SyncerMetrics, register_process_metrics};
 use crate::pipeline::SyncerPipeline;
 use crate::snapcache::Reader;
 use crate::syncer::kind_watch::KindHub;
 use crate::syncer::pipelines;
 use crate::syncer::processors::Context;
 use crate::syncserver::{self, Server};
-use crate::tasks::{TaskInfo, TaskRegistry};
+use crate::tasks::{TaskFailure, TaskInfo, TaskRegistry};
 use crate::tls::{ServerTls, ServerTlsConfig};
 
 /// Version of this build.
@@ -140,6 +141,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let bound =
         Server::bind(server_config(&config), readers, metrics, acceptor).await.context("start the sync server")?;
     let server = bound.handle();
+    tasks.include(&source.tasks);
+    tasks.include(&bound.tasks());
     let listening = bound.local_addr().context("read the sync server's address")?;
     info!(address = %listening, tls = sync_tls.is_some(), datastore = %source.location, "listening for agents");
 
@@ -180,6 +183,12 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         }
     }
 
+    if let Some(files) = source.files.clone() {
+        let reporter = health.register(folder::REPORTER, Reports::Ready, REPORT_TIMEOUT);
+        let metrics = FolderMetrics::new(&early.registry);
+        tasks.spawn("folder-report", folder::report(files, reporter, metrics, stop.clone()));
+    }
+
     let (phase, phase_now) = watch::channel("running");
     let status = status::Sources {
         started,
@@ -217,11 +226,12 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
             }
         };
         tokio::select! {
-            served = &mut serving => break served.context("serve agents"),
-            failure = tasks.failure() => {
-                error!(target: crate::logging::FATAL_TARGET, %failure, "a part of the daemon failed");
-                break Err(anyhow::Error::new(failure));
-            }
+            served = &mut serving => break match served {
+                Ok(served) => served.map_err(failed),
+                Err(panic) => Err(anyhow::Error::new(panic).context("serve agents")),
+            },
+            failure = tasks.failure() => break Err(failed(failure)),
+            failure = source.tasks.failure() => break Err(failed(failure)),
             () = overdue => {
                 warn!("connections are left after the shutdown time: ending without them");
                 server.stop();
@@ -262,6 +272,12 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     }
     info!("ended");
     ended
+}
+
+/// Says that a task has failed, which ends the process.
+fn failed(failure: TaskFailure) -> anyhow::Error {
+    error!(target: crate::logging::FATAL_TARGET, %failure, "a part of the daemon failed");
+    anyhow::Error::new(failure)
 }
 
 fn write_heap_profile(path: Option<std::path::PathBuf>) {

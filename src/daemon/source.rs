@@ -13,6 +13,7 @@ use crate::datastore::file::{FileConfig, FileStatus, FileStore};
 use crate::datastore::init::Writable;
 use crate::datastore::kubernetes::KubernetesStore;
 use crate::syncer::pipelines::Flavour;
+use crate::tasks::TaskRegistry;
 
 /// The datastore, and what goes with its type.
 pub(super) struct Source {
@@ -28,6 +29,8 @@ pub(super) struct Source {
     pub(super) location: String,
     /// What became of the files of a folder.
     pub(super) files: Option<watch::Receiver<FileStatus>>,
+    /// The datastore's own tasks: a failure of theirs ends the process.
+    pub(super) tasks: TaskRegistry,
     /// Reads it again now.
     pub(super) reload: Option<Box<dyn Fn() + Send + Sync>>,
 }
@@ -63,12 +66,15 @@ impl Source {
             flavour: Flavour::Etcd,
             location: config.etcd.endpoints.join(","),
             files: None,
+            tasks: TaskRegistry::new(),
             reload: None,
         })
     }
 
     fn kubernetes(config: &DatastoreConfig) -> anyhow::Result<Self> {
         let store = Arc::new(KubernetesStore::connect(config.kubernetes.clone()).context("set up the Kubernetes API")?);
+        let tasks = TaskRegistry::new();
+        store.report_to(&tasks);
         Ok(Self {
             datastore: store.clone(),
             location: store.server().to_owned(),
@@ -76,6 +82,7 @@ impl Source {
             cluster_types: ["typha", "kdd"].map(str::to_owned).to_vec(),
             flavour: Flavour::Kubernetes,
             files: None,
+            tasks,
             reload: None,
         })
     }
@@ -83,7 +90,9 @@ impl Source {
     fn folder(config: &DatastoreConfig) -> anyhow::Result<Self> {
         let path = config.file.path.clone().context("DatastoreType = file needs DatastorePath")?;
         let location = path.display().to_string();
-        let store = FileStore::open(FileConfig { path, quiet: config.file.quiet });
+        let (quiet, serve_incomplete) = (config.file.quiet, config.file.serve_incomplete);
+        let tasks = TaskRegistry::new();
+        let store = FileStore::open_supervised(FileConfig { path, quiet, serve_incomplete }, &tasks);
         Ok(Self {
             files: Some(store.status()),
             datastore: Arc::new(store.clone()),
@@ -91,6 +100,7 @@ impl Source {
             cluster_types: Vec::new(),
             flavour: Flavour::Folder,
             location,
+            tasks,
             reload: Some(Box::new(move || store.reload())),
         })
     }

@@ -13,6 +13,7 @@ use futures_util::stream::BoxStream;
 
 use crate::model::{AsOf, Revision};
 
+pub mod address;
 pub mod backoff;
 pub mod etcd;
 pub mod file;

@@ -1,30 +1,29 @@
 //! One listener: opens it (again and again if need be), accepts, and bounds what a peer can take.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::places::{Place, Places, Seen};
 use super::routes::{self, Site};
 use super::{Endpoint, Services, TlsSource};
 use crate::listen;
 
 /// Pause before a listener is opened again, and after an error of accept; Typha's.
 const RETRY: Duration = Duration::from_secs(1);
-/// Connections of a listener at once; further ones wait in the backlog. Probes and scrapers are few.
+/// Connections of a listener at once; further ones take the places of silent ones. Probes and scrapers are few.
 const MAX_CONNECTIONS: usize = 64;
 /// Connections that wait in the system.
 const BACKLOG: i32 = 128;
-/// Time for a TLS handshake, and for the head of a request, counted from the end of the request before.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Most bytes of a request's head: far more than any probe sends. Also hyper's least buffer.
 const MAX_HEAD: usize = 8 << 10;
 /// Most header lines of a request.
@@ -82,16 +81,13 @@ impl Listener {
     }
 
     async fn accept(&self, listener: TcpListener) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let mut places = Places::new(MAX_CONNECTIONS);
         loop {
-            let place = places.clone().acquire_owned().await.expect("nobody closes this semaphore");
             match listener.accept().await {
-                Ok((stream, _)) => {
-                    let (services, site, tls) = (self.services.clone(), self.site, self.tls.clone());
-                    tokio::spawn(async move {
-                        connection(stream, tls, site, services).await;
-                        drop(place);
-                    });
+                Ok((stream, peer)) => {
+                    let near = stream.local_addr().is_ok_and(|here| is_near(peer.ip(), here.ip()));
+                    let visit = Visit { site: self.site, near, services: self.services.clone() };
+                    tokio::spawn(connection(stream, self.tls.clone(), visit, places.take().await));
                 }
                 Err(error) => {
                     // Out of file descriptors, most likely: what is open now will be closed.
@@ -103,26 +99,59 @@ impl Listener {
     }
 }
 
+/// Whether a connection comes from this host, or from this pod: over loopback, or from the very address that it goes to, which the
+/// system takes from nobody else.
+pub(super) fn is_near(peer: IpAddr, here: IpAddr) -> bool {
+    let peer = peer.to_canonical();
+    peer.is_loopback() || peer == here.to_canonical()
+}
+
+/// What a connection may see.
+pub(super) struct Visit {
+    pub(super) site: Site,
+    /// Whether it comes from this host or pod.
+    pub(super) near: bool,
+    pub(super) services: Arc<Services>,
+}
+
 /// Serves a connection to its end.
-async fn connection(stream: TcpStream, tls: Option<TlsSource>, site: Site, services: Arc<Services>) {
-    match tls {
-        None => requests(stream, site, services).await,
-        Some(tls) => match tokio::time::timeout(HEAD_TIMEOUT, tls().accept(stream)).await {
-            Ok(Ok(stream)) => requests(stream, site, services).await,
-            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake of a scraper failed"),
-            Err(_) => tracing::debug!("TLS handshake of a scraper took too long"),
-        },
+async fn connection(stream: TcpStream, tls: Option<TlsSource>, visit: Visit, place: Place) {
+    let serve = async {
+        match tls {
+            None => requests(stream, visit, &place).await,
+            Some(tls) => match tls().accept(stream).await {
+                Ok(stream) => {
+                    place.ready();
+                    requests(stream, visit, &place).await;
+                }
+                Err(error) => tracing::debug!(%error, "TLS handshake of a scraper failed"),
+            },
+        }
+    };
+    tokio::select! {
+        () = serve => {}
+        reason = place.over() => tracing::debug!(reason, "HTTP connection ended"),
     }
 }
 
-async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, site: Site, services: Arc<Services>) {
-    let service = service_fn(|request| routes::answer(site, services.clone(), request));
+/// Answers requests until the peer has no more, or has had its time.
+async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, visit: Visit, place: &Place) {
+    let Visit { site, near, services } = visit;
+    let service = service_fn(|request| {
+        place.busy();
+        let answer = routes::answer(site, near, services.clone(), request);
+        async move {
+            let answer = answer.await;
+            place.answered();
+            answer
+        }
+    });
     let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEAD_TIMEOUT)
+        // The place looks after that.
+        .header_read_timeout(None::<Duration>)
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(Seen::new(stream, place.clone())), service);
     let lifetime = if matches!(site, Site::Debug) { DEBUG_LIFETIME } else { LIFETIME };
     let mut connection = pin!(connection);
     let mut ended = tokio::time::timeout(lifetime, connection.as_mut()).await;
@@ -134,5 +163,85 @@ async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, site: Site, servi
         Ok(Ok(())) => {}
         Ok(Err(error)) => tracing::debug!(%error, "HTTP connection failed"),
         Err(_) => tracing::debug!("HTTP connection cut because its peer does not read"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream, duplex};
+    use tokio::time::Instant;
+
+    use super::super::places::{HEAD_TIMEOUT, IDLE_TIMEOUT};
+    use super::super::{StatusFor, tests};
+    use super::*;
+
+    /// A connection to a health endpoint.
+    async fn connected() -> DuplexStream {
+        let (near, far) = duplex(1024);
+        let services = Arc::new(tests::services());
+        let visit = Visit { site: Site::Health { status: StatusFor::Nobody }, near: true, services };
+        let place = Places::new(1).take().await;
+        tokio::spawn(async move {
+            tokio::select! {
+                () = requests(far, visit, &place) => {}
+                _ = place.over() => {}
+            }
+        });
+        near
+    }
+
+    /// Waits until the server closes, and says how long that took.
+    async fn until_closed(stream: &mut DuplexStream) -> Duration {
+        let began = Instant::now();
+        assert_eq!(stream.read(&mut [0; 1]).await.expect("nothing fails in memory"), 0, "nothing more is said");
+        began.elapsed()
+    }
+
+    async fn request(stream: &mut DuplexStream) {
+        stream.write_all(b"GET /liveness HTTP/1.1\r\nHost: x\r\n\r\n").await.expect("it is read");
+        let mut answer = [0; 1024];
+        let length = stream.read(&mut answer).await.expect("it is answered");
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        assert!(answer.starts_with("HTTP/1.1 204") && answer.ends_with("\r\n\r\n"), "{answer}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_head_of_a_request_has_to_come_soon_and_rest_between_requests_may_be_longer() {
+        let mut silent = connected().await;
+        assert_eq!(until_closed(&mut silent).await, HEAD_TIMEOUT);
+        let mut slow = connected().await;
+        slow.write_all(b"GET ").await.expect("it is read");
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        slow.write_all(b"/live").await.expect("it is read");
+        assert_eq!(until_closed(&mut slow).await, HEAD_TIMEOUT - Duration::from_secs(3));
+        let mut scraper = connected().await;
+        for pause in [4, 25, 29] {
+            tokio::time::sleep(Duration::from_secs(pause)).await;
+            request(&mut scraper).await;
+        }
+        assert_eq!(until_closed(&mut scraper).await, IDLE_TIMEOUT);
+        let mut begun = connected().await;
+        request(&mut begun).await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        begun.write_all(b"G").await.expect("it is read");
+        assert_eq!(until_closed(&mut begun).await, HEAD_TIMEOUT);
+    }
+
+    #[test]
+    fn near_is_loopback_or_the_very_same_address() {
+        for (peer, here, near) in [
+            ("127.0.0.1", "127.0.0.1", true),
+            ("::ffff:127.0.0.2", "::ffff:127.0.0.1", true),
+            ("::1", "::1", true),
+            ("10.0.0.5", "10.0.0.5", true),
+            ("::ffff:10.0.0.5", "10.0.0.5", true),
+            ("10.0.0.6", "10.0.0.5", false),
+            ("fd00::2", "fd00::1", false),
+            // What a route to loopback addresses lets in from outside.
+            ("10.0.0.6", "127.0.0.1", false),
+        ] {
+            let address = |text: &str| text.parse().expect("an address");
+            assert_eq!(is_near(address(peer), address(here)), near, "{peer} to {here}");
+        }
     }
 }

@@ -4,10 +4,12 @@
 //! so that a scrape cannot hold up the data. Fed by the health aggregator, the metrics registry, the task registry and the
 //! status source; read by kubelet, Prometheus and people.
 //!
-//! Invariants: sizes, times and numbers of requests and connections are bounded (`listener`); nothing a peer sends can
-//! end the thread; a listener that cannot be opened is retried every second and stops nobody.
+//! Invariants: sizes, times and numbers of requests and connections are bounded (`listener`); silent peers keep nobody from
+//! being answered (`places`); nothing a peer sends can end the thread; a listener that cannot be opened is retried every second
+//! and stops nobody.
 
 mod listener;
+mod places;
 mod routes;
 
 #[cfg(test)]
@@ -42,13 +44,25 @@ pub struct Endpoint {
     pub port: u16,
 }
 
+/// Who is told the status at the health endpoint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StatusFor {
+    /// There is no such page.
+    #[default]
+    Nobody,
+    /// Those who ask from the same host or pod.
+    SameHost,
+    /// Whoever asks.
+    Everybody,
+}
+
 /// What is to be served, and where. `None`: not at all.
 #[derive(Clone, Default)]
 pub struct Endpoints {
     /// `/liveness` and `/readiness`.
     pub health: Option<Endpoint>,
-    /// Whether the health endpoint has `/status` too.
-    pub status: bool,
+    /// Who gets `/status` from the health endpoint.
+    pub status: StatusFor,
     /// `/metrics`.
     pub metrics: Option<Endpoint>,
     /// TLS for `/metrics`; `None`: plain.
@@ -77,7 +91,11 @@ impl Endpoints {
         let (health, metrics, debug) = (&config.health, &config.metrics, &config.debug);
         Self {
             health: health.enabled.then(|| endpoint(&health.host, health.port)),
-            status: health.status,
+            status: match (health.status, health.status_remote) {
+                (false, _) => StatusFor::Nobody,
+                (true, false) => StatusFor::SameHost,
+                (true, true) => StatusFor::Everybody,
+            },
             metrics: metrics.enabled.then(|| endpoint(&metrics.host, metrics.port)),
             metrics_tls,
             debug: debug.port.map(|port| endpoint(&debug.host, port)),

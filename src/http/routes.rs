@@ -12,7 +12,7 @@ use prometheus::{TEXT_FORMAT, TextEncoder};
 use serde::Serialize;
 use serde_json::json;
 
-use super::Services;
+use super::{Services, StatusFor};
 use crate::config::Severity;
 use crate::debug::{cpu, heap};
 use crate::status::Listed;
@@ -31,8 +31,8 @@ const BINARY: &str = "application/octet-stream";
 pub(super) enum Site {
     /// Probes.
     Health {
-        /// And the status.
-        status: bool,
+        /// And the status, for them.
+        status: StatusFor,
     },
     /// Scrapes.
     Metrics,
@@ -44,8 +44,8 @@ impl Site {
     /// The pages, for whoever asks for another.
     fn pages(self) -> &'static str {
         match self {
-            Self::Health { status: true } => "/liveness\n/readiness\n/status\n",
-            Self::Health { status: false } => "/liveness\n/readiness\n",
+            Self::Health { status: StatusFor::Nobody } => "/liveness\n/readiness\n",
+            Self::Health { .. } => "/liveness\n/readiness\n/status\n",
             Self::Metrics => "/metrics\n",
             Self::Debug => {
                 "/debug/pprof/profile?seconds=30   CPU profile\n\
@@ -58,10 +58,19 @@ impl Site {
     }
 }
 
+/// What is said to those who ask from elsewhere for what is only told at home.
+const NOT_FROM_THERE: &str = "/status is told only to those who ask from the same host or pod (kubectl exec, kubectl port-forward), \
+                              unless StatusRemoteEnabled is set\n";
+
 type Answer = Response<Full<Bytes>>;
 
-/// Answers a request.
-pub(super) async fn answer<B>(site: Site, services: Arc<Services>, request: Request<B>) -> Result<Answer, Infallible>
+/// Answers a request. `near`: it comes from this host or pod.
+pub(super) async fn answer<B>(
+    site: Site,
+    near: bool,
+    services: Arc<Services>,
+    request: Request<B>,
+) -> Result<Answer, Infallible>
 where
     B: hyper::body::Body<Data = Bytes> + Unpin,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -71,7 +80,10 @@ where
         // Probes may use any method, as with Typha.
         (Site::Health { .. }, "/liveness") => health(&services, |summary| summary.live),
         (Site::Health { .. }, "/readiness") => health(&services, |summary| summary.ready),
-        (Site::Health { status: true } | Site::Debug, "/status") => {
+        (Site::Health { status: StatusFor::SameHost }, "/status") if !near => {
+            page(StatusCode::FORBIDDEN, TEXT, NOT_FROM_THERE)
+        }
+        (Site::Health { status: StatusFor::SameHost | StatusFor::Everybody } | Site::Debug, "/status") => {
             reading(&request).unwrap_or_else(|| status(&services, request.uri().query().unwrap_or_default()))
         }
         (Site::Metrics, "/metrics") => reading(&request).unwrap_or_else(|| metrics(&services)),

@@ -24,29 +24,38 @@ fn local() -> Endpoint {
     Endpoint { host: "localhost".to_owned(), port: 0 }
 }
 
-fn serve(endpoints: Endpoints) -> Fixture {
-    let health = HealthAggregator::new();
-    let registry = Registry::new();
-    let tasks = TaskRegistry::new();
-    let logging = Logging::for_tests();
-    let services = Services {
-        health: health.clone(),
-        registry: registry.clone(),
-        tasks: tasks.clone(),
-        log: logging.handle(),
+/// Services of which nothing else is looked at.
+pub(super) fn services() -> Services {
+    Services {
+        health: HealthAggregator::new(),
+        registry: Registry::new(),
+        tasks: TaskRegistry::new(),
+        log: Logging::for_tests().handle(),
         status: Arc::new(|listed: Listed| Snapshot {
             version: "1.2.3".to_owned(),
             // Shows what was asked for.
             phase: format!("asked for {listed}"),
             ..Snapshot::default()
         }),
-    };
+    }
+}
+
+fn serve(endpoints: Endpoints) -> Fixture {
+    let logging = Logging::for_tests();
+    let services = Services { log: logging.handle(), ..services() };
+    let (health, registry, tasks) = (services.health.clone(), services.registry.clone(), services.tasks.clone());
     let server = start(endpoints, services).unwrap();
     Fixture { server, health, registry, tasks, logging }
 }
 
 fn everything() -> Endpoints {
-    Endpoints { health: Some(local()), status: true, metrics: Some(local()), metrics_tls: None, debug: Some(local()) }
+    Endpoints {
+        health: Some(local()),
+        status: StatusFor::SameHost,
+        metrics: Some(local()),
+        metrics_tls: None,
+        debug: Some(local()),
+    }
 }
 
 /// Sends bytes and reads all that comes back until the server closes.
@@ -152,7 +161,7 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
     let debug = fixture.server.debug_address().await.unwrap();
     for address in [health, debug] {
         let mut args = status::StatusArgs {
-            address: Some(address.to_string()),
+            server: Some(address.to_string()),
             config_file: "no-such-file.cfg".into(),
             environment: Vec::new(),
             output: status::Output::Table,
@@ -175,10 +184,10 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
     }
     let wrong = (400, "clients must be a whole number or all, and not \"-1\"\n".to_owned());
     assert_eq!(get(health, "/status?clients=-1").await, wrong);
-    let fixture = serve(Endpoints { status: false, ..everything() });
+    let fixture = serve(Endpoints { status: StatusFor::Nobody, ..everything() });
     let address = fixture.server.health_address().await.unwrap().to_string();
     let args = status::StatusArgs {
-        address: Some(address),
+        server: Some(address),
         config_file: "no-such-file.cfg".into(),
         environment: Vec::new(),
         output: status::Output::Table,
@@ -187,6 +196,24 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
     };
     let error = status::run(&args, &mut Vec::new()).await.unwrap_err().to_string();
     assert!(error.contains("it answers 404"), "{error}");
+}
+
+#[tokio::test]
+async fn the_status_is_told_elsewhere_only_if_wanted() {
+    let services = Arc::new(services());
+    for (status, near, code) in [
+        (StatusFor::SameHost, true, 200),
+        (StatusFor::SameHost, false, 403),
+        (StatusFor::Everybody, false, 200),
+        (StatusFor::Nobody, true, 404),
+    ] {
+        let request = hyper::Request::get("/status").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+        let answer = routes::answer(Site::Health { status }, near, services.clone(), request).await.unwrap();
+        assert_eq!(answer.status(), code, "{status:?}, near: {near}");
+        let probe = hyper::Request::get("/liveness").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
+        let answer = routes::answer(Site::Health { status }, near, services.clone(), probe).await.unwrap();
+        assert_eq!(answer.status(), 204, "whoever asks");
+    }
 }
 
 #[tokio::test]
@@ -246,6 +273,21 @@ async fn bad_requests_end_only_themselves() {
         assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}");
     }
     assert_eq!(get(address, "/liveness").await.0, 204);
+}
+
+#[tokio::test]
+async fn a_probe_is_answered_while_silent_connections_hold_all_places() {
+    let fixture = serve(everything());
+    let address = fixture.server.health_address().await.unwrap();
+    let mut silent = Vec::new();
+    for n in 0..100 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // Some of them begin a request.
+        stream.write_all(&b"GET "[..n % 3]).await.unwrap();
+        silent.push(stream);
+    }
+    let probe = tokio::time::timeout(Duration::from_secs(2), get(address, "/liveness")).await;
+    assert_eq!(probe.expect("sooner than the kubelet gives up").0, 204);
 }
 
 #[tokio::test]

@@ -93,6 +93,8 @@ impl Queue {
 mod tests {
     use std::sync::Arc;
 
+    use tokio::time::Instant;
+
     use super::*;
     use crate::config::Severity;
 
@@ -129,8 +131,13 @@ mod tests {
     #[test]
     fn waiting_for_the_end_ends_when_all_is_written_or_time_is_up() {
         let queue = Queue::new(IntCounter::new("dropped", "Help.").unwrap());
-        queue.wait_until_written(Duration::from_secs(60));
+        let waited = |most: Duration| {
+            let began = Instant::now();
+            queue.wait_until_written(most);
+            began.elapsed()
+        };
+        assert!(waited(Duration::from_secs(60)) < Duration::from_secs(10), "nothing is left to write");
         queue.push(line(1));
-        queue.wait_until_written(Duration::from_millis(1));
+        assert!(waited(Duration::from_millis(20)) >= Duration::from_millis(20), "nobody writes");
     }
 }

@@ -57,7 +57,7 @@ pub struct SyncerMetrics {
     pub connections_grace_used: IntCounter,
     /// Seconds that sending a snapshot took.
     pub client_snapshot_send_secs: Summary,
-    /// Seconds between the crumb that is being sent to a client and the newest one.
+    /// Age in seconds of the first change that a client is sent.
     pub client_latency_secs: Summary,
     /// Seconds that writing a message took.
     pub client_write_latency_secs: Summary,
@@ -107,6 +107,8 @@ pub struct SyncerMetrics {
     pub rounds: IntCounter,
     /// Ours: updates that the client that is farthest behind lacks, of those that have their snapshot.
     pub oldest_client_updates: IntGauge,
+    /// Ours: clients that lagged without a reason, and were woken by housekeeping.
+    pub lost_wakeups: IntCounter,
     /// Ours: bytes written to clients.
     pub bytes_sent: IntCounter,
     /// Ours: seconds since the datastore last vouched that nothing is missing, or, before it has, since the start.
@@ -140,7 +142,7 @@ impl SyncerMetrics {
             ),
             client_latency_secs: summary(
                 registry,
-                opts("typha_client_latency_secs", "How far a client is behind the newest breadcrumb, in seconds."),
+                opts("typha_client_latency_secs", "Age of the first change that a client is sent, in seconds."),
                 Duration::from_secs(60),
                 2,
             ),
@@ -203,6 +205,10 @@ impl SyncerMetrics {
             oldest_client_updates: gauge(
                 "bulrush_oldest_client_updates",
                 "Updates that the client that is farthest behind does not have yet.",
+            ),
+            lost_wakeups: counter(
+                "bulrush_lost_wakeups_total",
+                "Times a client lagged though nothing kept it from being served, and was woken by housekeeping.",
             ),
             bytes_sent: counter("bulrush_bytes_sent_total", "Bytes written to clients."),
             datastore_age_secs: gauge(
@@ -277,6 +283,28 @@ impl ServerMetrics {
                 registry,
                 Opts::new("bulrush_accept_errors_total", "Number of times accepting a connection failed."),
             ),
+        }
+    }
+}
+
+/// Metrics of the folder that is the datastore. Only then are they there.
+#[derive(Clone, Debug)]
+pub struct FolderMetrics {
+    /// What is wrong with files now.
+    pub errors: IntGauge,
+    /// 1 while what the folder has is not served, else 0.
+    pub held: IntGauge,
+}
+
+impl FolderMetrics {
+    /// Creates and registers the metrics.
+    #[must_use]
+    pub fn new(registry: &Registry) -> Self {
+        let errors = "Number of things that are wrong with files of the folder now.";
+        let held = "1 while the folder's content is not served as it is: a broken first load, a deletion to confirm, no folder.";
+        Self {
+            errors: gauge(registry, Opts::new("bulrush_folder_errors", errors)),
+            held: gauge(registry, Opts::new("bulrush_folder_held", held)),
         }
     }
 }

@@ -289,7 +289,9 @@ mod tests {
         #[test]
         fn any_float_has_a_bucket(bits: u64) {
             let summary = summary(600, 5);
-            summary.observe(f64::from_bits(bits));
+            let value = f64::from_bits(bits);
+            summary.observe(value);
+            prop_assert_eq!(summary.count(), u64::from(!value.is_nan()));
         }
     }
 

@@ -26,6 +26,8 @@
 pub mod connector;
 pub mod discovery;
 pub mod driver;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 pub mod rotation;
 pub mod session;
 pub mod tracker;

@@ -16,13 +16,15 @@
 //!
 //! Invariants:
 //! - per key, what comes out is New, then any number of Updated, then Deleted, and so on; a key whose object still has the
-//!   revision that was sent is not sent again, so after a new list only differences are sent;
+//!   revision and the value that were sent is not sent again, so after a new list only differences are sent. Revisions alone do
+//!   not tell: a datastore that was restored from a backup gives them out a second time;
 //! - a key is deleted only because its object is gone or no longer has it: a list that does not contain it, an event;
 //!   never because the kind or the datastore is away;
 //! - nothing comes out while the source is in wait-for-ready;
 //! - an object that cannot be converted is reported and affects only its own keys.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
 
 use tracing::warn;
@@ -30,7 +32,7 @@ use tracing::warn;
 use super::processors::{ConvertError, ObjectEvent, Processor};
 use crate::datastore::{Event, Kind, Malformed, Object, ObjectId, WatchBatch};
 use crate::metrics::SyncerMetrics;
-use crate::model::{AsOf, Key, KvPair, Revision, SyncStatus, Update, UpdateType, no_revision};
+use crate::model::{AsOf, Key, KvPair, SyncStatus, Update, UpdateType, no_revision};
 use crate::problems::{Novelty, ProblemBook, shortened};
 
 /// What a cache says.
@@ -107,7 +109,8 @@ struct KindState {
 
 #[derive(Debug)]
 struct Known {
-    revision: Revision,
+    /// Digest of the revision and value that were sent. By accident a change has the same one in one of 2^64 cases.
+    sent: u64,
     /// Index of the kind whose object has the key; [`NO_KIND`] for what the processor adds by itself. Small, for there is
     /// one for each key.
     kind: u32,
@@ -128,6 +131,7 @@ pub struct WatcherCache {
     kinds: Vec<KindState>,
     processor: Box<dyn Processor>,
     known: HashMap<Key, Known>,
+    digests: RandomState,
     status: SyncStatus,
     vouch: Vouch,
     pairs: Vec<KvPair>,
@@ -157,6 +161,7 @@ impl WatcherCache {
             kinds: kinds.into_iter().map(new).collect(),
             processor,
             known: HashMap::new(),
+            digests: RandomState::new(),
             status: SyncStatus::WaitForDatastore,
             vouch: Vouch::None,
             pairs: Vec::new(),
@@ -314,24 +319,20 @@ impl WatcherCache {
     /// Compares what the processor emitted with what was sent before.
     fn take_pairs(&mut self, kind: u32, list: u32, updates: &mut Vec<Update>) {
         for KvPair { key, value, revision, v3_resource_version } in self.pairs.drain(..) {
-            if value.is_none() {
+            let Some(value) = value else {
                 if self.known.remove(&key).is_some() {
                     updates.push(deleted(key));
                 }
                 continue;
-            }
-            let update_type = if let Some(known) = self.known.get_mut(&key) {
-                known.kind = kind;
-                known.list = list;
-                if known.revision == revision && !revision.is_empty() {
-                    continue;
-                }
-                known.revision = revision.clone();
-                UpdateType::Updated
-            } else {
-                self.known.insert(key.clone(), Known { revision: revision.clone(), kind, list });
-                UpdateType::New
             };
+            let sent = self.digests.hash_one((&*revision, &*value.bytes));
+            let before = self.known.insert(key.clone(), Known { sent, kind, list });
+            let update_type = match before {
+                Some(before) if before.sent == sent && !revision.is_empty() => continue,
+                Some(_) => UpdateType::Updated,
+                None => UpdateType::New,
+            };
+            let value = Some(value);
             updates.push(Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type });
         }
     }

@@ -6,3 +6,5 @@ pub mod gob_format;
 pub mod messages;
 pub mod native;
 pub mod snappy;
+#[cfg(test)]
+pub(crate) mod vectors_tests;

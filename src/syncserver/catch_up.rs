@@ -45,6 +45,7 @@ impl CatchUp {
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Vec<(Bytes, Place)>>> {
+        // One message is appended under this lock, or all are dropped, so a panic cannot leave half of anything.
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

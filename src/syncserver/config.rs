@@ -30,7 +30,7 @@ pub struct Config {
     pub port: u16,
     /// Updates per message (soft): joining of crumbs stops at this number.
     pub max_message_size: usize,
-    /// A client whose next change is older than the newest by more than this is cut once its grace is over.
+    /// A client is cut once its grace is over if the first change that it lacks was published longer ago than this.
     pub max_fall_behind: Duration,
     /// How long after its snapshot a client may be further behind than that.
     pub new_client_grace: Duration,

@@ -12,6 +12,7 @@
 use std::future::{pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -81,7 +82,10 @@ pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: 
         Err(reason) => return reason,
     };
     drop(slot);
-    let feed = line.with(|streaming| Arc::clone(streaming.sender.feed()));
+    let feed = match line.with(|streaming| Arc::clone(streaming.sender.feed())) {
+        Ok(feed) => feed,
+        Err(reason) => return reason,
+    };
     let passenger: Arc<dyn Passenger> = line.clone();
     client.set_line(Arc::downgrade(&passenger));
     let reason = {
@@ -298,7 +302,7 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
         loop {
             let said = inbound.next().and_then(|event| match event {
                 None => Ok(false),
-                Some(event) => line.with(|streaming| streaming.on_event(event, now)).map(|()| true),
+                Some(event) => line.with(|streaming| streaming.on_event(event, now)).flatten().map(|()| true),
             });
             match said {
                 Ok(true) => {}
@@ -307,7 +311,7 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
             }
         }
         // What there is for the client.
-        let Wait { deadline, progress } = match line.with(|streaming| streaming.turn(now)) {
+        let Wait { deadline, progress } = match line.with(|streaming| streaming.turn(now)).flatten() {
             Ok(wait) => wait,
             Err(reason) => return reason,
         };
@@ -321,18 +325,25 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
             biased;
             () = timer.as_mut() => {
                 now = Instant::now();
-                if let Err(reason) = line.with(|streaming| streaming.check(now)) {
+                if let Err(reason) = line.with(|streaming| streaming.check(now)).flatten() {
                     return reason;
                 }
                 continue;
             }
             () = progressed(progress) => Done::Woken,
-            done = poll_fn(|cx| line.with(|streaming| streaming.poll(cx, &mut inbound))) => done,
+            done = poll_fn(|cx| {
+                let polled = line.with(|streaming| streaming.poll(cx, &mut inbound));
+                polled.unwrap_or_else(|reason| Poll::Ready(Done::Ended(reason)))
+            }) => done,
         };
         now = Instant::now();
         match done {
             Done::Read | Done::Woken => {}
-            Done::Wrote(bytes) => line.with(|streaming| streaming.on_wrote(bytes, now)),
+            Done::Wrote(bytes) => {
+                if let Err(reason) = line.with(|streaming| streaming.on_wrote(bytes, now)) {
+                    return reason;
+                }
+            }
             Done::Ended(reason) => return reason,
         }
     }
@@ -349,7 +360,81 @@ async fn progressed(progress: Option<watch::Receiver<u64>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+
+    use super::super::inspection::{Check, Found};
+    use super::super::pump::{Pass, Position};
+    use super::super::tests::harness::{lone_feed, update};
+    use super::super::tracker::Tracker;
     use super::*;
+    use crate::model::SyncerEvent;
+
+    /// A client that can be passed by once, as if its wake-up were lost.
+    struct Overlooked {
+        line: Arc<Line<DuplexStream>>,
+        once: AtomicBool,
+    }
+
+    impl Passenger for Overlooked {
+        fn serve(&self, pass: &mut Pass<'_>) {
+            if !self.once.swap(false, Ordering::SeqCst) {
+                self.line.serve(pass);
+            }
+        }
+
+        fn nudge(&self) {
+            self.line.nudge();
+        }
+
+        fn position(&self) -> Option<Position> {
+            self.line.position()
+        }
+
+        fn inspect(&self, check: &Check<'_>) -> Option<Found> {
+            self.line.inspect(check)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wake_up_that_is_lost_costs_two_housekeepings_at_most_and_is_counted() {
+        const HOUR: Duration = Duration::from_secs(3600);
+        let (mut cache, lease) = lone_feed();
+        let (feed, now) = (Arc::clone(&lease), Instant::now());
+        let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
+        let (mut agent, server) = duplex(1 << 20);
+        let sender = Sender::new(lease, Patience { max_fall_behind: HOUR, grace: HOUR });
+        let liveness = Liveness::new(Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR }, false, 1, now);
+        let link = Link::new(Transport::plain(server));
+        let line = Line::new(client.clone(), Streaming::new(link, sender, liveness, client, now));
+        let passenger = Arc::new(Overlooked { line: line.clone(), once: AtomicBool::new(false) });
+        let _seat = Seat::take(feed.clone(), 1, passenger.clone());
+        tokio::spawn(async move { stream_to(&line, Inbound::native(BytesMut::new())).await });
+        // How long a change takes to come.
+        let mut change = async |value: &[u8]| {
+            let began = Instant::now();
+            cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(value))])]);
+            let mut buffer = vec![0; 64 << 10];
+            tokio::time::timeout(60 * Duration::from_secs(1), agent.read(&mut buffer))
+                .await
+                .expect("it comes within a minute")
+                .expect("the server lives");
+            began.elapsed()
+        };
+        let (at_once, lost) = (Duration::from_millis(100), || feed.metrics().lost_wakeups.get());
+        tokio::time::sleep(10 * Duration::from_secs(1)).await;
+        assert!(change(b"1").await < at_once);
+        passenger.once.store(true, Ordering::SeqCst);
+        let took = change(b"2").await;
+        assert!(took > at_once && took <= Duration::from_secs(2), "{took:?}");
+        assert_eq!(lost(), 1);
+        for n in 0..100 {
+            assert!(change(&[n]).await < at_once);
+            tokio::time::sleep(Duration::from_millis(97)).await;
+        }
+        assert_eq!(lost(), 1, "nobody is woken for nothing");
+    }
 
     /// Thousands of connections do nothing most of the time, and each keeps its future.
     #[test]

@@ -18,14 +18,15 @@
 //! - a status is encoded after the changes it belongs to, in the same segment.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::rounds::{LATE_GAP, Late, Turn};
 use super::catch_up::CatchUp;
@@ -33,6 +34,7 @@ use super::config::Pumps;
 use super::difference::difference;
 use super::feeds::{Feeds, Source};
 use super::filter::Filter;
+use super::inspection::Probe;
 use super::pace::Pace;
 use super::pieces::Recipe;
 use super::pump::Pump;
@@ -45,11 +47,18 @@ use crate::metrics::SyncerMetrics;
 use crate::snapcache::{Reader, Trail};
 use crate::syncer::SyncerType;
 use crate::syncproto::format::{SeqRange, WireFormat};
+use crate::tasks::TaskRegistry;
 
 mod rounds;
 
 /// How often a feed forgets what is old, and looks whether it is still needed.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// A feed whose pump does not come back from its clients for this long is not in order. A pass takes some 100 ms at most.
+const PUMP_STUCK: Duration = Duration::from_secs(5);
+
+/// The same for the producer of a snapshot. Longer: where thousands of agents come at the same time, it waits its turn among them.
+const PRODUCER_STUCK: Duration = Duration::from_secs(20);
 
 /// How many housekeepings a feed without clients survives: clients that reconnect find it as it was.
 const IDLE_ROUNDS: u32 = 30;
@@ -62,6 +71,14 @@ pub(super) struct FeedKey {
     pub(super) filter: Filter,
 }
 
+impl fmt::Display for FeedKey {
+    /// The name of its tasks begins with this.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let filtered = if self.filter.admits_all() { "" } else { "-filtered" };
+        write!(f, "{}-{}{filtered}", self.syncer, self.wire.name())
+    }
+}
+
 /// Settings of feeds.
 #[derive(Clone, Debug)]
 pub(super) struct FeedConfig {
@@ -72,6 +89,8 @@ pub(super) struct FeedConfig {
     pub(super) pace_max: Duration,
     pub(super) pace_per_client: Duration,
     pub(super) pumps: Option<Pumps>,
+    /// The encoder of a wire: [`Wire::format`], unless a test wants another one.
+    pub(super) format: fn(Wire) -> Arc<dyn WireFormat>,
 }
 
 /// One (syncer, wire format, filter).
@@ -82,11 +101,14 @@ pub(super) struct Feed {
     format: Arc<dyn WireFormat>,
     metrics: SyncerMetrics,
     reader: Reader,
-    tasks: TaskTracker,
+    tasks: TaskRegistry,
     clients: AtomicUsize,
     /// Updates that its slowest client lacked at the last housekeeping.
     lacked: AtomicU64,
     ended: AtomicBool,
+    made_at: Instant,
+    /// When the last housekeeping found everything in order: milliseconds since `made_at`.
+    in_order_at: AtomicU64,
     state: Mutex<State>,
     pump: Pump,
     demand: Consumer,
@@ -108,7 +130,7 @@ impl Feed {
         config: FeedConfig,
         source: &Source,
         pump: Pump,
-        tasks: TaskTracker,
+        tasks: TaskRegistry,
     ) -> (Arc<Self>, Trail) {
         let trail = source.reader.follow();
         let state = State {
@@ -118,7 +140,7 @@ impl Feed {
             catch_up: Weak::new(),
         };
         let feed = Self {
-            format: key.wire.format(),
+            format: (config.format)(key.wire),
             key,
             config,
             metrics: source.metrics.clone(),
@@ -127,6 +149,8 @@ impl Feed {
             clients: AtomicUsize::new(0),
             lacked: AtomicU64::new(0),
             ended: AtomicBool::new(false),
+            made_at: Instant::now(),
+            in_order_at: AtomicU64::new(0),
             state: Mutex::new(state),
             pump,
             demand: source.reader.demand().consumer(),
@@ -141,7 +165,9 @@ impl Feed {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        // Half of a change would give clients wrong data: whoever comes to it fails as well, the feed's own task at the next
+        // housekeeping at the latest.
+        self.state.lock().expect("a panic in the middle of a change of the feed's history")
     }
 
     pub(super) fn key(&self) -> &FeedKey {
@@ -160,6 +186,11 @@ impl Feed {
         &self.reader
     }
 
+    #[cfg(test)]
+    pub(super) fn tasks(&self) -> &TaskRegistry {
+        &self.tasks
+    }
+
     /// The newest place.
     pub(super) fn head(&self) -> Arc<Mark> {
         self.lock().ring.head().clone()
@@ -168,6 +199,13 @@ impl Feed {
     /// Updates that its slowest client lacks, as of the last housekeeping.
     pub(super) fn lacked(&self) -> u64 {
         self.lacked.load(Ordering::Relaxed)
+    }
+
+    /// For how long the feed, one of its pumps or the producer of its newest snapshot has not got on. About a second when all is
+    /// well.
+    pub(super) fn stuck_for(&self, now: Instant) -> Duration {
+        let in_order_at = self.made_at + Duration::from_millis(self.in_order_at.load(Ordering::Relaxed));
+        now.saturating_duration_since(in_order_at)
     }
 
     /// Whether nobody uses it.
@@ -232,7 +270,8 @@ impl Feed {
         drop((last, given_up));
         self.metrics.snapshots_generated.inc();
         // With the connections: what newcomers cost is not to be felt by those who are served already.
-        self.tasks.spawn(Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone()));
+        let produce = Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone());
+        self.tasks.spawn_passing(&Handle::current(), format!("{}-snapshot", self.key), produce);
         snapshot
     }
 
@@ -265,6 +304,7 @@ impl Feed {
         housekeeping.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut idle_rounds = 0;
         let mut late = Late::default();
+        let mut probe = Probe::default();
         let mut waited_for = None;
         loop {
             // Once for each wait, whatever is done in between.
@@ -277,8 +317,9 @@ impl Feed {
             tokio::select! {
                 () = stop.cancelled() => break,
                 _ = housekeeping.tick() => {
-                    self.keep_house(&trail, Instant::now()).await;
+                    self.keep_house(&trail, &mut probe, Instant::now()).await;
                     if let Some(feeds) = feeds.upgrade() {
+                        probe.send(feeds.runtimes());
                         feeds.note_lacked(self.key.syncer);
                     }
                     idle_rounds = if self.is_idle() { idle_rounds + 1 } else { 0 };
@@ -312,7 +353,7 @@ impl Feed {
         self.pump.end();
     }
 
-    async fn keep_house(&self, trail: &Trail, now: Instant) {
+    async fn keep_house(&self, trail: &Trail, probe: &mut Probe, now: Instant) {
         let here = trail.position();
         let before = self.head();
         if here.sequence > before.sequence {
@@ -323,11 +364,24 @@ impl Feed {
             self.push(bytes, 0, here.at, here);
             self.announce().await;
         }
-        self.lacked.store(self.pump.most_lacked(&self.head(), self.lacked()), Ordering::Relaxed);
+        let found = self.pump.inspect(&self.head(), self.lacked(), probe.is_late(), now);
+        self.lacked.store(found.most_lacked, Ordering::Relaxed);
+        if found.woken > 0 {
+            self.metrics.lost_wakeups.inc_by(found.woken);
+            tracing::warn!(
+                feed = %self.key,
+                clients = found.woken,
+                "clients lagged though nothing kept them from being served, and were woken: please report this bug of Bulrush"
+            );
+        }
         let mut state = self.lock();
         let held = state.ring.bytes();
         state.ring.forget_before(now);
         self.count_bytes(held, state.ring.bytes());
+        if found.stuck_for < PUMP_STUCK && state.sharing.stuck_for(now) < PRODUCER_STUCK {
+            let since = u64::try_from(now.saturating_duration_since(self.made_at).as_millis()).unwrap_or(u64::MAX);
+            self.in_order_at.store(since, Ordering::Relaxed);
+        }
         state.sharing.forget_unwanted(now);
     }
 }
@@ -365,6 +419,17 @@ mod tests {
         cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(b"1"))])]);
         tokio::time::sleep(60 * HOUSEKEEPING).await;
         assert_eq!(waits(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_feed_is_in_order_until_a_pump_does_not_come_back() {
+        let (_cache, lease) = lone_feed_with_pace(Duration::ZERO);
+        let stuck_for = |lease: &Lease| lease.stuck_for(Instant::now());
+        tokio::time::sleep(60 * HOUSEKEEPING).await;
+        assert!(stuck_for(&lease) <= HOUSEKEEPING, "{:?}", stuck_for(&lease));
+        lease.pump().get_stuck();
+        tokio::time::sleep(PUMP_STUCK + 20 * HOUSEKEEPING).await;
+        assert!(stuck_for(&lease) >= 19 * HOUSEKEEPING, "{:?}", stuck_for(&lease));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,11 +1,12 @@
 //! All feeds of a server: made when the first client asks, shared by those who want the same, gone some time after the last.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::config::Pumps;
 use super::feed::{Feed, FeedConfig, FeedKey, Lease};
@@ -13,6 +14,7 @@ use super::pump::Pump;
 use crate::metrics::SyncerMetrics;
 use crate::snapcache::Reader;
 use crate::syncer::SyncerType;
+use crate::tasks::TaskRegistry;
 
 /// Feeds with a filter that may exist at the same time. Each follows its cache and encodes for itself, so a client that
 /// made up ever new filters could make the server work without bound.
@@ -40,27 +42,39 @@ pub(super) struct Feeds {
     config: FeedConfig,
     sources: BTreeMap<SyncerType, Source>,
     by_key: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
-    tasks: TaskTracker,
+    tasks: TaskRegistry,
     /// Where feeds and pumps run: with the pipelines, not with the connections.
     runtime: Handle,
+    /// Where connections run.
+    connections: OnceLock<Handle>,
     stop: CancellationToken,
 }
 
 impl Feeds {
-    /// No feeds yet. They will run on the runtime that this is called on.
+    /// No feeds yet. They will run on the runtime that this is called on. A panic of theirs, of their pumps or of the producers
+    /// of their snapshots is a failure of `tasks`.
     ///
     /// # Panics
     /// Outside of a runtime.
     pub(super) fn new(
         config: FeedConfig,
         sources: BTreeMap<SyncerType, Source>,
-        tasks: TaskTracker,
+        tasks: TaskRegistry,
         stop: CancellationToken,
     ) -> Arc<Self> {
-        Arc::new(Self { config, sources, by_key: Mutex::default(), tasks, runtime: Handle::current(), stop })
+        Arc::new(Self {
+            config,
+            sources,
+            by_key: Mutex::default(),
+            tasks,
+            runtime: Handle::current(),
+            connections: OnceLock::new(),
+            stop,
+        })
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<FeedKey, Arc<Feed>>> {
+        // One feed is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,11 +97,35 @@ impl Feeds {
         let lease = feed.lease();
         feeds.insert(key, feed.clone());
         drop(feeds);
+        let name = feed.key().to_string();
         for shard in 0..feed.pump().shards() {
-            self.tasks.spawn_on(Pump::run(feed.clone(), shard), &self.runtime);
+            let pump = Pump::run(feed.clone(), shard);
+            self.tasks.spawn_passing(&self.runtime, format!("{name}-pump-{shard}"), pump);
         }
-        self.tasks.spawn_on(feed.run(trail, Arc::downgrade(self), self.stop.clone()), &self.runtime);
+        let run = feed.run(trail, Arc::downgrade(self), self.stop.clone());
+        self.tasks.spawn_passing(&self.runtime, format!("{name}-feed"), run);
         Ok(lease)
+    }
+
+    /// Connections run on the runtime that this is called on.
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub(super) fn connections_run_here(&self) {
+        let _only_once = self.connections.set(Handle::current());
+    }
+
+    /// Where all that serves clients runs.
+    pub(super) fn runtimes(&self) -> impl Iterator<Item = &Handle> {
+        [&self.runtime].into_iter().chain(self.connections.get())
+    }
+
+    /// The feed that has been stuck for longest, if that is `long` or more, and for how long.
+    pub(super) fn stuck(&self, now: Instant, long: Duration) -> Option<(String, Duration)> {
+        let feeds = self.lock();
+        let stuck = feeds.values().map(|feed| (feed.stuck_for(now), feed)).filter(|(stuck_for, _)| *stuck_for >= long);
+        let longest = stuck.max_by_key(|(stuck_for, _)| *stuck_for);
+        longest.map(|(stuck_for, feed)| (feed.key().to_string(), stuck_for))
     }
 
     /// Removes a feed unless it has clients. Returns whether it was removed.

@@ -15,8 +15,10 @@
 //!   the line's lock: so either the pump finds the client at rest, or the task finds the change. If the pump finds the line
 //!   locked, it does not wait; it nudges the task, which then looks again;
 //! - what the pump could not write is queued, and the task goes on with it, as it does with what was too much for a pass.
+//!
+//! Should either be lost all the same, housekeeping finds it (see [`super::inspection`]).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::SystemTime;
 
@@ -24,6 +26,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::inbound::{ClientEvent, Inbound};
+use super::inspection::{Check, Found, Suspicion, Waits};
 use super::link::Link;
 use super::liveness::Liveness;
 use super::pump::{Ahead, Pass, Passenger, Position};
@@ -70,6 +73,9 @@ pub(super) struct Streaming<S> {
     bytes_sent: u64,
     /// Why the pump could not write.
     failed: Option<CloseReason>,
+    /// The pump has queued what did not fit into the socket, and the task has not taken it on yet.
+    left_by_pump: bool,
+    suspicion: Suspicion,
 }
 
 impl<S: Stream> Streaming<S> {
@@ -94,6 +100,8 @@ impl<S: Stream> Streaming<S> {
             filled_at: now,
             bytes_sent: 0,
             failed: None,
+            left_by_pump: false,
+            suspicion: Suspicion::default(),
         }
     }
 
@@ -103,6 +111,8 @@ impl<S: Stream> Streaming<S> {
 
     /// Queues what there is for the client, if all that was queued before has left.
     pub(super) fn turn(&mut self, now: Instant) -> Result<Wait, CloseReason> {
+        self.left_by_pump = false;
+        self.suspicion.clear();
         if let Some(reason) = self.failed.take() {
             return Err(reason);
         }
@@ -148,6 +158,8 @@ impl<S: Stream> Streaming<S> {
             let ping = self.sender.feed().format().ping(SystemTime::now(), as_of.as_ref());
             self.link.out().push_back(ping);
             self.liveness.on_pinged(now);
+            // A ping must not be all that a client gets that lacks something.
+            self.sender.look_again();
         }
         self.sender.fill(now, self.link.out())?;
         self.note_state();
@@ -265,6 +277,7 @@ impl<S: Stream> Streaming<S> {
         };
         let more = stretch.more;
         self.sender.on_served(&stretch.end);
+        self.suspicion.clear();
         // Should the socket be full, the task polls again and is the one that is woken.
         let polled = self.link.poll_send(&mut Context::from_waker(Waker::noop()), &stretch.pieces);
         let bytes = if let Poll::Ready(Ok(bytes)) = polled { bytes } else { 0 };
@@ -283,7 +296,27 @@ impl<S: Stream> Streaming<S> {
         self.filled_at = pass.now;
         self.liveness.on_pending(pass.now);
         self.sender.look_again();
+        self.left_by_pump = true;
         true
+    }
+
+    /// Housekeeping looks whether the client is forgotten. `nudged`: its task has been told to look.
+    fn inspect(&mut self, check: &Check<'_>, nudged: bool) -> Found {
+        let has_snapshot = self.started && !self.sender.in_snapshot();
+        let lacks = if has_snapshot { self.sender.mark().updates_until(check.head) } else { 0 };
+        Found { lacks, waits: self.suspicion.look(self.waits(check.head), nudged, check.excused) }
+    }
+
+    /// Whether there is something for the client that its task or a pump should be about to send.
+    fn waits(&self, head: &Mark) -> bool {
+        if self.failed.is_some() || !self.link.is_drained() {
+            // Its task waits for room in the socket, unless it does not know of it.
+            self.failed.is_some() || self.left_by_pump
+        } else if self.started {
+            self.sender.has_more(head)
+        } else {
+            !self.liveness.awaits_ack()
+        }
     }
 
     /// Where the client stands: nowhere before its snapshot has begun.
@@ -304,21 +337,26 @@ impl<S: Stream> Line<S> {
         Arc::new(Self { client, streaming: Mutex::new(Some(streaming)) })
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Streaming<S>>> {
-        self.streaming.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> LockResult<MutexGuard<'_, Option<Streaming<S>>>> {
+        self.streaming.lock()
     }
 
     /// Does something with the client. For its task only.
     ///
+    /// # Errors
+    /// Somebody panicked in the middle of serving it: nobody knows what it was sent, so the connection has to end.
+    ///
     /// # Panics
     /// After [`Self::take`].
-    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> R {
-        act(self.lock().as_mut().expect("only its task takes it, at the very end"))
+    pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> Result<R, CloseReason> {
+        let mut streaming = self.lock().map_err(|_| CloseReason::Panicked("in the middle of serving it".to_owned()))?;
+        Ok(act(streaming.as_mut().expect("only its task takes it, at the very end")))
     }
 
     /// Takes the client away from the pump for good.
     pub(super) fn take(&self) -> Option<Streaming<S>> {
-        self.lock().take()
+        // Also when it is poisoned: it is closed without another word then.
+        self.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
@@ -326,8 +364,8 @@ impl<S: Stream> Passenger for Line<S> {
     fn serve(&self, pass: &mut Pass<'_>) {
         let nudge = match self.streaming.try_lock() {
             Ok(mut streaming) => streaming.as_mut().is_some_and(|streaming| streaming.ride(pass)),
-            Err(TryLockError::WouldBlock) => true,
-            Err(TryLockError::Poisoned(_)) => false,
+            // Its task looks for itself; if the line is poisoned, it ends the connection.
+            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
         };
         if nudge {
             self.client.nudge();
@@ -339,13 +377,23 @@ impl<S: Stream> Passenger for Line<S> {
     }
 
     fn position(&self) -> Option<Position> {
-        self.lock().as_ref().and_then(Streaming::position)
+        self.lock().ok()?.as_ref().and_then(Streaming::position)
     }
 
-    fn lacks(&self, head: &Mark) -> Option<u64> {
-        let streaming = self.streaming.try_lock().ok()?;
-        let follows = streaming.as_ref().filter(|streaming| streaming.started && !streaming.sender.in_snapshot());
-        Some(follows.map_or(0, |streaming| streaming.sender.mark().updates_until(head)))
+    fn inspect(&self, check: &Check<'_>) -> Option<Found> {
+        let found = match self.streaming.try_lock() {
+            Ok(mut streaming) => {
+                let nudged = self.client.is_nudged();
+                streaming.as_mut().map_or_else(Found::default, |streaming| streaming.inspect(check, nudged))
+            }
+            Err(TryLockError::WouldBlock) => return None,
+            // Its task ends it.
+            Err(TryLockError::Poisoned(_)) => Found { lacks: 0, waits: Waits::Lost },
+        };
+        if found.waits == Waits::Lost {
+            self.client.nudge();
+        }
+        Some(found)
     }
 }
 
@@ -404,7 +452,7 @@ mod tests {
             let now = Instant::now();
             let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
             let (agent, server) = duplex(pipe);
-            let sender = Sender::new(lease, Patience { max_fall_behind: HOUR, grace: HOUR });
+            let sender = Sender::new(lease, Patience { max_fall_behind: 10 * HOUR, grace: HOUR });
             let timeouts = Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR };
             let liveness = Liveness::new(timeouts, false, 1, now);
             let link = Link::new(Transport::plain(server));
@@ -419,18 +467,18 @@ mod tests {
         }
 
         fn turn(&self) -> Option<watch::Receiver<u64>> {
-            self.line.with(|streaming| streaming.turn(Instant::now())).expect("in order").progress
+            self.line.with(|streaming| streaming.turn(Instant::now())).flatten().expect("in order").progress
         }
 
         /// Polls as the task does. Returns a word for what came of it.
         fn poll(&mut self) -> Option<&'static str> {
             let waker = self.wakes.clone().into();
             let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
-            match done {
+            match done.expect("in order") {
                 Poll::Pending => None,
                 Poll::Ready(Done::Woken) => Some("woken"),
                 Poll::Ready(Done::Wrote(bytes)) => {
-                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now()));
+                    self.line.with(|streaming| streaming.on_wrote(bytes, Instant::now())).expect("in order");
                     Some("wrote")
                 }
                 Poll::Ready(Done::Read) => Some("read"),
@@ -451,7 +499,7 @@ mod tests {
         }
 
         fn sequence(&self) -> u64 {
-            self.line.with(|streaming| streaming.sender.mark().sequence)
+            self.line.with(|streaming| streaming.sender.mark().sequence).expect("in order")
         }
     }
 
@@ -485,7 +533,8 @@ mod tests {
         scene.line.serve(&mut Pass::new(&scene.feed));
         assert_eq!(scene.poll(), Some("woken"));
         let mut read = 0;
-        while scene.sequence() != scene.feed.head().sequence || scene.line.with(|line| !line.link.is_drained()) {
+        let drained = |scene: &Scene| scene.line.with(|line| line.link.is_drained()).expect("in order");
+        while scene.sequence() != scene.feed.head().sequence || !drained(&scene) {
             scene.turn();
             if scene.poll().is_none() {
                 scene.read(64).await;
@@ -534,7 +583,76 @@ mod tests {
         let client = scene.client.clone();
         let call = poll_fn(|cx| client.poll_call(cx)).await;
         assert_eq!(call, Call::Look);
-        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).err();
+        let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).flatten().err();
         assert_eq!(reason, Some(CloseReason::ClientClosed));
+    }
+
+    /// What housekeeping finds.
+    fn inspect(scene: &Scene, excused: bool) -> Waits {
+        scene.line.inspect(&Check { head: &scene.feed.head(), excused }).expect("nobody is at work on it").waits
+    }
+
+    #[tokio::test]
+    async fn a_client_that_everybody_forgot_is_found_at_the_second_look_and_woken() {
+        let mut scene = Scene::new(1 << 20).await;
+        assert_eq!(inspect(&scene, false), Waits::No);
+        // No pump comes by.
+        scene.change(&[1; 100]).await;
+        assert_eq!((inspect(&scene, false), scene.wakes.count()), (Waits::Suspected, 0));
+        assert_eq!((inspect(&scene, true), scene.wakes.count()), (Waits::Suspected, 0), "a pass is on its way");
+        assert_eq!((inspect(&scene, false), scene.wakes.count()), (Waits::Lost, 1));
+        assert_eq!(scene.poll(), Some("woken"));
+        scene.turn();
+        assert_eq!(scene.poll(), Some("wrote"));
+        assert_eq!(scene.sequence(), scene.feed.head().sequence);
+        assert_eq!(inspect(&scene, false), Waits::No);
+        // Served between two looks, and there is something new at each.
+        for n in 2..=4 {
+            scene.change(&[n; 100]).await;
+            assert_eq!(inspect(&scene, false), Waits::Suspected);
+            scene.line.serve(&mut Pass::new(&scene.feed));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_whose_socket_is_full_has_a_reason_to_wait_once_its_task_knows() {
+        let mut scene = Scene::new(64).await;
+        scene.change(&[1; 200]).await;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        // Its task was nudged. Should it not come: that is seen.
+        assert_eq!(inspect(&scene, false), Waits::Suspected);
+        assert_eq!(inspect(&scene, false), Waits::Lost);
+        assert_eq!(scene.poll(), Some("woken"));
+        scene.turn();
+        assert_eq!(scene.poll(), None, "no room");
+        scene.change(&[2; 200]).await;
+        for _ in 0..3 {
+            assert_eq!(inspect(&scene, false), Waits::No);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_lacks_something_gets_it_with_a_ping_at_the_latest() {
+        let mut scene = Scene::new(1 << 20).await;
+        scene.change(&[1; 100]).await;
+        scene.line.with(|streaming| streaming.turn(Instant::now() + 2 * HOUR)).flatten().expect("in order");
+        assert_eq!(scene.sequence(), scene.feed.head().sequence);
+        assert_eq!(scene.poll(), Some("wrote"));
+    }
+
+    #[tokio::test]
+    async fn a_line_that_is_poisoned_is_left_to_its_task_which_ends_it() {
+        let mut scene = Scene::new(1 << 20).await;
+        let line = scene.line.clone();
+        let panic = std::thread::spawn(move || line.with(|_| panic!("in the middle"))).join();
+        assert!(panic.is_err());
+        scene.change(&[1; 100]).await;
+        scene.line.serve(&mut Pass::new(&scene.feed));
+        assert_eq!(scene.wakes.count(), 1);
+        assert!(scene.line.position().is_none());
+        assert_eq!(inspect(&scene, false), Waits::Lost, "it is told again, should it not have heard");
+        let ended = scene.line.with(|streaming| streaming.turn(Instant::now())).flatten().err();
+        assert!(matches!(ended, Some(CloseReason::Panicked(_))), "{ended:?}");
+        assert!(scene.line.take().is_some(), "its socket can be closed");
     }
 }

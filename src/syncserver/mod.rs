@@ -25,12 +25,15 @@ mod catch_up;
 mod config;
 mod connection;
 mod difference;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod feed;
 mod feeds;
 mod filter;
 mod governor;
 mod handshake;
 mod inbound;
+mod inspection;
 mod jitter;
 mod join;
 mod line;

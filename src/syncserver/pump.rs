@@ -28,6 +28,7 @@ use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
 
 use super::feed::Feed;
+use super::inspection::{Check, Found, Inspection, Waits};
 use super::ring::{Mark, Taken};
 
 /// Clients served between two looks at the clock: at some 6 µs for each, about a third of a millisecond.
@@ -60,8 +61,8 @@ pub(super) trait Passenger: Send + Sync {
     /// Where the client stands, if its snapshot has begun and it has not left. Waits for its task if that is at work on it.
     fn position(&self) -> Option<Position>;
 
-    /// Updates that the client lacks up to this place; none while its snapshot is on its way. `None`: its task is at work on it.
-    fn lacks(&self, head: &Mark) -> Option<u64>;
+    /// Housekeeping looks in: wakes the client's task if it is forgotten. `None`: its task is at work on it.
+    fn inspect(&self, check: &Check<'_>) -> Option<Found>;
 }
 
 /// Where a client stands.
@@ -89,7 +90,7 @@ pub(super) struct Stretch {
     pub(super) end: Arc<Mark>,
     /// It ends before the newest place.
     pub(super) more: bool,
-    /// How far a client at its beginning was behind.
+    /// How old its first change was when the turn began in which it was looked up.
     pub(super) lag: Duration,
 }
 
@@ -133,7 +134,7 @@ impl<'a> Pass<'a> {
                     pieces: joined(pieces),
                     more: end.sequence != head.sequence,
                     end: Arc::new((*end).clone()),
-                    lag: mark.age(&head),
+                    lag: mark.age(self.now),
                 }),
             };
             (mark.sequence, ahead)
@@ -194,10 +195,27 @@ struct Shard {
     /// How often it was called, and for how many of these calls it has been around.
     calls: AtomicU64,
     answered: AtomicU64,
+    /// Passes that were begun, and the last of them that is over.
+    begun: AtomicU64,
+    done: AtomicU64,
+    /// For housekeeping alone.
+    seen: Mutex<Seen>,
+}
+
+/// What housekeeping found at a pump the last time.
+#[derive(Debug, Default)]
+struct Seen {
+    begun: u64,
+    done: u64,
+    /// Whether it was called and no pass was under way.
+    idle: bool,
+    /// Since when it has not come back from its clients.
+    since: Option<Instant>,
 }
 
 impl Shard {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<dyn Passenger>>> {
+        // One client is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.passengers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -244,19 +262,26 @@ impl Pump {
         self.shards.len()
     }
 
-    /// Updates that the client that is farthest behind lacks, of those that have their snapshot. Waits for nobody: whoever is
-    /// just being looked after counts as lacking what the worst one lacked the `last` time.
-    pub(super) fn most_lacked(&self, head: &Mark, last: u64) -> u64 {
-        let (mut most, mut row) = (0, Vec::with_capacity(TURN));
+    /// Housekeeping looks in at all clients, and wakes those that are forgotten. `late`: tasks that are woken do not run in time,
+    /// so nobody is. Waits for nobody: whoever is just being looked after counts as lacking what the worst one lacked the
+    /// `last` time.
+    pub(super) fn inspect(&self, head: &Mark, last: u64, late: bool, now: Instant) -> Inspection {
+        let mut inspection = Inspection::default();
+        let mut row = Vec::with_capacity(TURN);
         for shard in &self.shards {
+            let on_its_way = shard.inspect(late, now, &mut inspection);
+            let check = Check { head, excused: late || on_its_way };
             let mut from = Bound::Unbounded;
             while let Some(next) = shard.turn(from, Bound::Unbounded, &mut row) {
                 from = next;
-                let lacked = row.drain(..).map(|client| client.lacks(head).unwrap_or(last));
-                most = lacked.fold(most, u64::max);
+                for client in row.drain(..) {
+                    let found = client.inspect(&check).unwrap_or(Found { lacks: last, waits: Waits::No });
+                    inspection.most_lacked = inspection.most_lacked.max(found.lacks);
+                    inspection.count(found.waits);
+                }
             }
         }
-        most
+        inspection
     }
 
     fn shard_of(&self, id: u64) -> &Shard {
@@ -291,7 +316,14 @@ impl Pump {
 
     /// Whether a round is on its way to clients: what is put into the ring now gets to some of them with it.
     pub(super) fn is_busy(&self) -> bool {
-        self.shards.iter().any(|shard| shard.answered.load(Ordering::Acquire) != shard.calls.load(Ordering::Acquire))
+        self.shards.iter().any(Shard::is_busy)
+    }
+
+    /// A pass that never ends.
+    #[cfg(test)]
+    pub(super) fn get_stuck(&self) {
+        self.shards[0].calls.fetch_add(1, Ordering::AcqRel);
+        self.shards[0].begun.fetch_add(1, Ordering::AcqRel);
     }
 
     /// There will be no more: all pumps are to go around once more and end.
@@ -323,6 +355,39 @@ impl Pump {
 }
 
 impl Shard {
+    /// Whether it was called and has not come back.
+    fn is_busy(&self) -> bool {
+        self.answered.load(Ordering::Acquire) != self.calls.load(Ordering::Acquire)
+    }
+
+    /// Housekeeping looks whether the pump gets on, and calls it again if it does not seem to know that it was called. Returns
+    /// whether a pass is on its way of which it is not certain that it has come to all clients since the last look.
+    fn inspect(&self, late: bool, now: Instant, inspection: &mut Inspection) -> bool {
+        // Plain values, looked at by housekeeping alone.
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let busy = self.is_busy();
+        let (begun, done) = (self.begun.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
+        if !busy || done != seen.done {
+            seen.since = Some(now);
+        }
+        let stuck_for = seen.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
+        inspection.stuck_for = inspection.stuck_for.max(stuck_for);
+        let idle = busy && begun == done;
+        let waits = match idle && seen.idle && begun == seen.begun {
+            true if late => Waits::Suspected,
+            true => Waits::Lost,
+            false if idle => Waits::Suspected,
+            false => Waits::No,
+        };
+        if waits == Waits::Lost {
+            self.called.notify_one();
+        }
+        inspection.count(waits);
+        let went_around = done > seen.begun;
+        *seen = Seen { begun, done, idle, since: seen.since };
+        busy && !went_around
+    }
+
     /// There is a round to be taken around.
     fn call(&self) {
         self.calls.fetch_add(1, Ordering::AcqRel);
@@ -344,6 +409,7 @@ impl Shard {
     /// Goes around all clients, beginning where the last pass began unless it is to begin elsewhere: then one turn after that.
     /// Returns when it was over.
     async fn pass(&self, feed: &Feed) -> Instant {
+        let number = self.begun.fetch_add(1, Ordering::AcqRel) + 1;
         let first = self.begin();
         let mut pass = Pass::new(feed);
         let mut turn = Vec::with_capacity(TURN);
@@ -367,6 +433,7 @@ impl Shard {
                 }
             }
         }
+        self.done.fetch_max(number, Ordering::AcqRel);
         pass.now
     }
 }
@@ -424,8 +491,8 @@ mod tests {
             None
         }
 
-        fn lacks(&self, _: &Mark) -> Option<u64> {
-            Some(0)
+        fn inspect(&self, _: &Check<'_>) -> Option<Found> {
+            Some(Found::default())
         }
     }
 
@@ -478,6 +545,36 @@ mod tests {
         pump.shards.iter().for_each(|shard| shard.lock().clear());
         pump.end();
         assert_eq!(called(), [true, true], "all end");
+    }
+
+    /// Panics when it is served.
+    #[derive(Debug)]
+    struct Bomb;
+
+    impl Passenger for Bomb {
+        fn serve(&self, _: &mut Pass<'_>) {
+            panic!("cannot serve this");
+        }
+
+        fn nudge(&self) {}
+
+        fn position(&self) -> Option<Position> {
+            None
+        }
+
+        fn inspect(&self, _: &Check<'_>) -> Option<Found> {
+            Some(Found::default())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pump_that_panics_is_a_failure() {
+        let (mut cache, lease) = lone_feed();
+        let feed = Arc::clone(&lease);
+        // More than the feed serves itself.
+        let _seats: Vec<Seat> = (0..=TURN as u64).map(|id| Seat::take(feed.clone(), id, Arc::new(Bomb))).collect();
+        change(&mut cache, b"1");
+        assert_eq!(feed.tasks().failure().await.to_string(), "task felix-gob-plain-pump-0 panicked: cannot serve this");
     }
 
     fn change(cache: &mut SnapCache, value: &[u8]) {
@@ -541,6 +638,38 @@ mod tests {
         assert_eq!((feed.head().sequence, served()), (3, 0), "no round is on its way, so this waits for the next one");
         at(41).await;
         assert_eq!((feed.head().sequence, served()), (4, CLIENTS));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pump_that_does_not_come_is_called_again_and_clients_have_a_reason_until_it_has_been_around() {
+        let (_cache, lease) = lone_feed();
+        let (pump, head) = (Pump::new(1), lease.head());
+        let shard = &pump.shards[0];
+        let start = Instant::now();
+        // What a look finds after so many seconds: of whom it was sure and of whom not, and whether clients have a reason.
+        let look = |secs: u64, late: bool| {
+            let (mut found, now) = (Inspection::default(), start + Duration::from_secs(secs));
+            let excused = shard.inspect(late, now, &mut found);
+            (found.suspected, found.woken, found.stuck_for.as_secs(), excused)
+        };
+        assert_eq!(look(0, false), (0, 0, 0, false));
+        shard.call();
+        assert!(shard.called.notified().now_or_never().is_some(), "this call is lost");
+        assert_eq!(look(1, false), (1, 0, 1, true), "perhaps it is about to begin");
+        assert_eq!(look(2, true), (1, 0, 2, true), "nobody gets his turn");
+        assert_eq!(look(3, false), (1, 1, 3, true));
+        assert!(shard.called.notified().now_or_never().is_some(), "it was called again");
+        let pass = shard.pass(&lease);
+        tokio::pin!(pass);
+        shard.begun.fetch_add(1, Ordering::AcqRel);
+        assert_eq!(look(4, false), (0, 0, 4, true), "it is on its way");
+        pass.await;
+        assert_eq!(
+            look(5, false),
+            (1, 0, 0, false),
+            "it was not under way at the last look, and has been around since"
+        );
+        assert_eq!(pump.inspect(&head, 7, false, start).most_lacked, 0, "nobody is there");
     }
 
     #[tokio::test]

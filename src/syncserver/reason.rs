@@ -45,11 +45,13 @@ pub enum CloseReason {
     Stopped,
     /// The syncer's cache has ended.
     SyncerEnded(SyncerType),
+    /// Something panicked while it worked for this connection; its words.
+    Panicked(String),
 }
 
 impl CloseReason {
     /// Every value of the `reason` label.
-    pub const LABELS: [&'static str; 19] = [
+    pub const LABELS: [&'static str; 20] = [
         "client-closed",
         "connection-lost",
         "tls-failed",
@@ -69,6 +71,7 @@ impl CloseReason {
         "draining",
         "stopped",
         "syncer-ended",
+        "panicked",
     ];
 
     /// The value of the `reason` label, one of [`Self::LABELS`].
@@ -94,6 +97,7 @@ impl CloseReason {
             Self::Draining => "draining",
             Self::Stopped => "stopped",
             Self::SyncerEnded(_) => "syncer-ended",
+            Self::Panicked(_) => "panicked",
         };
         debug_assert!(Self::LABELS.contains(&label), "{label} is not listed");
         label
@@ -111,10 +115,14 @@ impl CloseReason {
         matches!(self, Self::Rebalanced | Self::Draining | Self::Stopped)
     }
 
-    /// Whether the connection is beyond telling its client anything.
+    /// Whether the connection is beyond telling its client anything. After a panic, nobody knows which of the bytes that are
+    /// queued have left.
     #[must_use]
     pub(super) fn peer_is_gone(&self) -> bool {
-        matches!(self, Self::ClientClosed | Self::ConnectionLost(_) | Self::TlsFailed(_) | Self::WriteTimeout)
+        matches!(
+            self,
+            Self::ClientClosed | Self::ConnectionLost(_) | Self::TlsFailed(_) | Self::WriteTimeout | Self::Panicked(_)
+        )
     }
 }
 
@@ -144,6 +152,9 @@ impl fmt::Display for CloseReason {
             Self::Draining => f.write_str("the server is shutting down gracefully"),
             Self::Stopped => f.write_str("the server has stopped"),
             Self::SyncerEnded(syncer) => write!(f, "the {syncer} syncer has ended"),
+            Self::Panicked(message) => {
+                write!(f, "a bug in Bulrush ended this connection, please report it with the log: {message}")
+            }
         }
     }
 }

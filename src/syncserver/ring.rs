@@ -65,9 +65,14 @@ impl Mark {
         self.outdated_at.get().copied()
     }
 
-    /// How much older the first change after this place is than the newest change. Zero when there is none, or one.
-    pub(super) fn age(&self, head: &Mark) -> Duration {
-        self.outdated_at().map_or(Duration::ZERO, |first| head.at.saturating_duration_since(first))
+    /// How long ago the first change after this place was published. Zero when there is none.
+    pub(super) fn age(&self, now: Instant) -> Duration {
+        self.outdated_at().map_or(Duration::ZERO, |first| now.saturating_duration_since(first))
+    }
+
+    /// Whether this is the same place.
+    pub(super) fn is_same(&self, other: &Mark) -> bool {
+        self.next == other.next
     }
 
     /// Whether no status was told between this place and a later one.
@@ -267,15 +272,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_old_is_forgotten_and_a_mark_ages_with_the_first_change_after_it() {
+    async fn what_is_old_is_forgotten_and_a_mark_ages_from_the_first_change_after_it_on() {
         let first = crumbs(0).swap_remove(0);
         let mut ring = Ring::new(&first, Limits { bytes: 1000, updates: 1000 });
         let start = ring.head().clone();
         tokio::time::advance(Duration::from_secs(3600)).await;
-        assert_eq!(start.age(ring.head()), Duration::ZERO, "nothing happened, so nothing is missing");
+        assert_eq!(start.age(Instant::now()), Duration::ZERO, "nothing happened, so nothing is missing");
         let crumbs = crumbs(2);
         ring.push(bytes(1, 1), 1, crumbs[1].at, &crumbs[1]);
-        assert_eq!(start.age(ring.head()), Duration::ZERO, "only the newest is missing");
+        assert_eq!(start.age(Instant::now()), Duration::ZERO, "it was published just now");
+        assert_eq!(start.age(Instant::now() + KEEP), KEEP, "only the newest is missing, and ages like any other");
+        assert_eq!(ring.head().age(Instant::now() + KEEP), Duration::ZERO);
         ring.forget_before(Instant::now() + KEEP);
         assert_eq!(ring.bytes(), 1);
         ring.forget_before(Instant::now() + KEEP + Duration::from_millis(1));

@@ -122,6 +122,16 @@ impl Sender {
         self.progress.clone().filter(|_| self.dry)
     }
 
+    /// Whether there is something to queue for the client, `head` being the newest place.
+    pub(super) fn has_more(&self, head: &Mark) -> bool {
+        match &self.phase {
+            Phase::Idle => false,
+            Phase::Snapshot { snapshot, place } => snapshot.leads_on_from(place),
+            Phase::CatchUp { .. } => true,
+            Phase::Following => !self.mark.is_same(head),
+        }
+    }
+
     /// Where the client stands, if whatever follows there can be given to it as it is.
     pub(super) fn resting_at(&self) -> Option<&Arc<Mark>> {
         (self.is_following() && self.joining.is_none()).then_some(&self.mark)
@@ -242,13 +252,13 @@ impl Sender {
         // Before looking for more: there will be none after this.
         let ended = self.feed.has_ended();
         let queued_before = out.len();
-        let (taken, head) = self.feed.take(&self.mark, room, out);
-        self.check_age(&head, now)?;
+        let (taken, _) = self.feed.take(&self.mark, room, out);
+        self.check_age(now)?;
         match taken {
             Taken::Nothing if ended => Err(CloseReason::SyncerEnded(self.feed.key().syncer)),
             Taken::Nothing => Ok(Step::Dry),
             Taken::UpTo(end) => {
-                self.feed.metrics().client_latency_secs.observe_at(now, self.mark.age(&head).as_secs_f64());
+                self.feed.metrics().client_latency_secs.observe_at(now, self.mark.age(now).as_secs_f64());
                 self.mark = end;
                 self.join(out);
                 Ok(Step::Queued(out.range(queued_before..).map(Bytes::len).sum()))
@@ -276,8 +286,8 @@ impl Sender {
     }
 
     /// A client that is too far behind is cut once its grace period is over.
-    fn check_age(&mut self, head: &Mark, now: Instant) -> Result<(), CloseReason> {
-        if self.mark.age(head) <= self.patience.max_fall_behind {
+    fn check_age(&mut self, now: Instant) -> Result<(), CloseReason> {
+        if self.mark.age(now) <= self.patience.max_fall_behind {
             self.grace_noted = false;
             return Ok(());
         }
@@ -287,7 +297,7 @@ impl Sender {
         if !self.grace_noted {
             self.grace_noted = true;
             self.feed.metrics().connections_grace_used.inc();
-            tracing::warn!(age = ?self.mark.age(head), "client is too far behind, but within its grace period");
+            tracing::warn!(age = ?self.mark.age(now), "client is too far behind, but within its grace period");
         }
         Ok(())
     }
@@ -296,10 +306,7 @@ impl Sender {
     pub(super) fn check(&mut self, now: Instant) -> Result<(), CloseReason> {
         match self.phase {
             Phase::Idle | Phase::Snapshot { .. } => Ok(()),
-            Phase::CatchUp { .. } | Phase::Following => {
-                let head = self.feed.head();
-                self.check_age(&head, now)
-            }
+            Phase::CatchUp { .. } | Phase::Following => self.check_age(now),
         }
     }
 }

@@ -12,14 +12,16 @@ use std::collections::BTreeMap;
 use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use futures_util::FutureExt;
 use prometheus::IntGauge;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::time::{Instant, MissedTickBehavior, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -30,15 +32,19 @@ use super::feeds::{Feeds, Source};
 use super::governor::{Drain, Governor};
 use super::liveness::Timeouts;
 use super::peers::Peers;
+use super::reason::CloseReason;
 use super::ring::Limits;
 use super::sender::Patience;
 use super::slots::{Slots, sleep_or_never};
 use super::status::ClientStatus;
 use super::tracker::{Client, Order, Tracker};
 use super::transport::{Listener, TcpInlet, TlsSource};
+use super::wire::Wire;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::snapcache::Reader;
 use crate::syncer::SyncerType;
+use crate::syncproto::format::WireFormat;
+use crate::tasks::{TaskFailure, TaskRegistry, panic_message};
 
 /// Pause after the first failure of `accept`. The usual cause is that file descriptors have run out, and then every
 /// connection that ends helps.
@@ -52,6 +58,13 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// How often the server shows that its loop is alive.
 const HEARTBEAT: Duration = Duration::from_secs(5);
+
+/// How long connections, and then feeds, may take to end after a task has failed. Whatever it was that failed, the end of the
+/// server does not wait for it.
+const FAILED_STOP: Duration = Duration::from_secs(1);
+
+/// A feed that is not in order for this long costs the server its liveness. It looks at itself each second.
+const FEED_STUCK: Duration = Duration::from_secs(5);
 
 /// The metrics that a server writes.
 #[derive(Clone, Debug)]
@@ -96,6 +109,18 @@ impl Server {
         metrics: Metrics,
         tls: Option<TlsSource>,
     ) -> Bound<L> {
+        Self::with_formats(listener, config, caches, metrics, tls, Wire::format)
+    }
+
+    /// The same, with encoders of the caller's choice.
+    pub(super) fn with_formats<L: Listener>(
+        listener: L,
+        config: Config,
+        caches: BTreeMap<SyncerType, Reader>,
+        metrics: Metrics,
+        tls: Option<TlsSource>,
+        format: fn(Wire) -> Arc<dyn WireFormat>,
+    ) -> Bound<L> {
         let seed = if config.seed == RANDOM_SEED { rand::random() } else { config.seed };
         let sources = caches
             .into_iter()
@@ -113,10 +138,11 @@ impl Server {
             pace_max: config.pace_max,
             pace_per_client: config.pace_per_client,
             pumps: config.pumps,
+            format,
         };
-        let (feed_tasks, stop_feeds) = (TaskTracker::new(), CancellationToken::new());
+        let (tasks, stop_feeds) = (TaskRegistry::new(), CancellationToken::new());
         let shared = Shared {
-            feeds: Feeds::new(feed_config, sources, feed_tasks.clone(), stop_feeds.clone()),
+            feeds: Feeds::new(feed_config, sources, tasks.clone(), stop_feeds.clone()),
             tls,
             handshake_timeout: config.handshake_timeout,
             timeouts: Timeouts {
@@ -138,16 +164,7 @@ impl Server {
             phase,
         });
         state.show_limit();
-        Bound {
-            listener,
-            config,
-            seed,
-            metrics: metrics.server,
-            shared: Arc::new(shared),
-            state,
-            feed_tasks,
-            stop_feeds,
-        }
+        Bound { listener, config, seed, metrics: metrics.server, shared: Arc::new(shared), state, tasks, stop_feeds }
     }
 }
 
@@ -237,7 +254,7 @@ pub struct Bound<L> {
     metrics: ServerMetrics,
     shared: Arc<Shared>,
     state: Arc<State>,
-    feed_tasks: TaskTracker,
+    tasks: TaskRegistry,
     stop_feeds: CancellationToken,
 }
 
@@ -256,13 +273,25 @@ impl<L: Listener> Bound<L> {
         Handle(self.state.clone())
     }
 
+    /// The server's tasks, for people to look at: feeds, pumps, producers of snapshots. Connections are not among them.
+    #[must_use]
+    pub fn tasks(&self) -> TaskRegistry {
+        self.tasks.clone()
+    }
+
     /// Serves until a drain is complete or the server is stopped. `alive` is called every few seconds from the loop that
-    /// accepts connections, for as long as it works.
+    /// accepts connections, for as long as that and all feeds get on.
+    ///
+    /// # Errors
+    /// A feed, a pump or the producer of a snapshot panicked. Agents would keep what they have and not notice, so all
+    /// connections are ended before this returns, and the caller should end the process. A panic in a connection ends that
+    /// one alone, with [`CloseReason::Panicked`].
     ///
     /// # Cancel safety
     /// Dropping the future ends neither connections nor feeds; use [`Handle::stop`].
-    pub async fn run(self, alive: impl Fn() + Send) {
-        let Self { listener, config, seed, metrics, shared, state, feed_tasks, stop_feeds } = self;
+    pub async fn run(self, alive: impl Fn() + Send) -> Result<(), TaskFailure> {
+        let Self { listener, config, seed, metrics, shared, state, tasks, stop_feeds } = self;
+        shared.feeds.connections_run_here();
         let connections = TaskTracker::new();
         let slots = Slots::new(config.max_handshakes);
         let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None });
@@ -272,6 +301,7 @@ impl<L: Listener> Bound<L> {
         let mut governor = Governor::new(config.drop_interval.max(TICK), seed);
         let mut look_at = Instant::now() + governor.next_look();
         let mut drain: Option<(Drain, Instant)> = None;
+        let mut failed = None;
         let mut heartbeat = tokio::time::interval(HEARTBEAT);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -297,7 +327,18 @@ impl<L: Listener> Bound<L> {
             let drop_at = drain.as_ref().map(|(_, at)| *at);
             tokio::select! {
                 _ = phase.changed() => {}
-                _ = heartbeat.tick() => alive(),
+                failure = tasks.failure() => {
+                    failed = Some(failure);
+                    break;
+                }
+                _ = heartbeat.tick() => match shared.feeds.stuck(Instant::now(), FEED_STUCK) {
+                    None => alive(),
+                    Some((feed, stuck_for)) => tracing::error!(
+                        feed,
+                        ?stuck_for,
+                        "a feed does not get on, so its agents get nothing: not live; /debug/tasks shows which task blocks its thread"
+                    ),
+                },
                 accepted = next_connection(accepting.as_mut(), &metrics) => {
                     let (stream, peer, slot) = accepted;
                     metrics.connections_accepted.inc();
@@ -334,11 +375,24 @@ impl<L: Listener> Bound<L> {
         state.advance(Phase::Stopped);
         state.tracker.end_all(Order::Stop);
         connections.close();
-        connections.wait().await;
+        end_of(failed.is_some(), connections.wait()).await;
+        tasks.stopping();
         stop_feeds.cancel();
-        feed_tasks.close();
-        feed_tasks.wait().await;
+        end_of(failed.is_some(), tasks.all_ended()).await;
         tracing::info!("server has stopped");
+        match failed.or_else(|| tasks.failure().now_or_never()) {
+            Some(failure) => Err(failure),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Waits for the end of something; not for ever when a task has `failed`.
+async fn end_of(failed: bool, end: impl Future<Output = ()>) {
+    if !failed {
+        end.await;
+    } else if timeout(FAILED_STOP, end).await.is_err() {
+        tracing::warn!("parts of the server did not end in time after a task had failed");
     }
 }
 
@@ -413,13 +467,18 @@ async fn one_connection<L: Listener>(
     metrics: ServerMetrics,
 ) {
     let tracked = Tracked { id: client.id, state, _active: Counted::new(&metrics.connections_active) };
-    let reason = serve(stream, client.clone(), shared, slot).await;
+    let reason = match AssertUnwindSafe(serve(stream, client.clone(), shared, slot)).catch_unwind().await {
+        Ok(reason) => reason,
+        Err(panic) => CloseReason::Panicked(panic_message(&*panic)),
+    };
     drop(tracked);
     metrics.connections_closed.with_label_values(&[reason.label()]).inc();
     let lasted = client.accepted_at.elapsed();
     let (conn, peer) = (client.id, client.peer);
     let agent = client.agent.get().map_or("", |agent| agent.name.as_str());
-    if reason.is_ordinary() {
+    if let CloseReason::Panicked(_) = reason {
+        tracing::error!(conn, %peer, agent, ?lasted, %reason, "client disconnected");
+    } else if reason.is_ordinary() {
         tracing::info!(conn, %peer, agent, ?lasted, %reason, "client left");
     } else {
         tracing::warn!(conn, %peer, agent, ?lasted, %reason, "client disconnected");

@@ -65,6 +65,11 @@ impl Sharing {
         (last, self.given_up.iter().filter_map(Weak::upgrade).collect())
     }
 
+    /// For how long the producer of the newest snapshot has not got on.
+    pub(super) fn stuck_for(&self, now: Instant) -> Duration {
+        self.shared.as_ref().map_or(Duration::ZERO, |shared| shared.snapshot.stuck_for(now))
+    }
+
     /// Forgets a snapshot that nobody asks for.
     pub(super) fn forget_unwanted(&mut self, now: Instant) {
         let unwanted = |shared: &mut Shared| now.saturating_duration_since(shared.asked_at) >= SNAPSHOT_IDLE;

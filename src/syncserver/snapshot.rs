@@ -9,7 +9,8 @@
 //! passes it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -53,6 +54,8 @@ struct Made {
     pieces: Vec<Encoded>,
     complete: bool,
     given_up: bool,
+    /// When the producer made a piece last.
+    got_on_at: Option<Instant>,
 }
 
 /// A snapshot of a feed.
@@ -73,7 +76,8 @@ impl Snapshot {
     }
 
     fn lock(&self) -> MutexGuard<'_, Made> {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+        // Half of a change would give clients wrong data: whoever comes to it fails as well.
+        self.made.lock().expect("a panic in the middle of a change of the snapshot")
     }
 
     /// The place in the feed's history that the snapshot shows.
@@ -123,6 +127,19 @@ impl Snapshot {
             next.pieces = place.pieces;
         }
         Piece::Alone(piece.bytes, next)
+    }
+
+    /// Whether there is something at a place, or nothing more: nobody has to wait there for the producer.
+    pub(super) fn leads_on_from(&self, place: &Place) -> bool {
+        let made = self.lock();
+        place.pieces < made.pieces.len() || made.complete || made.given_up
+    }
+
+    /// For how long the producer has not got on; nothing once it is done.
+    pub(super) fn stuck_for(&self, now: Instant) -> Duration {
+        let made = self.lock();
+        let got_on = made.got_on_at.unwrap_or(self.made_at);
+        if made.complete || made.given_up { Duration::ZERO } else { now.saturating_duration_since(got_on) }
     }
 
     /// Drops the bytes that this `newer` snapshot does not hold as well, if that is complete. Clients that are not done encode
@@ -185,6 +202,7 @@ impl Snapshot {
                 }
                 made.pieces.append(&mut turn);
                 made.complete = done;
+                made.got_on_at = Some(Instant::now());
             }
             snapshot.progress.send_modify(|ticks| *ticks += 1);
             drop(snapshot);

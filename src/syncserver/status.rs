@@ -62,7 +62,7 @@ pub struct ClientStatus {
     pub state: ClientState,
     /// Sequence number of the last crumb that was handed to it.
     pub sequence: u64,
-    /// How much older the first change that it lacks is than the newest change.
+    /// How long ago the first change that it lacks was published.
     pub lag: Duration,
     /// Updates that it lacks.
     pub lag_updates: u64,

@@ -150,6 +150,11 @@ impl Client {
         self.waker.wake();
     }
 
+    /// Whether it was nudged and its task has not looked since.
+    pub(super) fn is_nudged(&self) -> bool {
+        self.nudged.load(Ordering::Acquire)
+    }
+
     /// Ready once there is something to say to the connection. For the connection's own task only.
     pub(super) fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
         // It was asked to make room while its handshake came to an end: that is what was wanted.
@@ -180,7 +185,7 @@ impl Client {
             wire: feed.map(|feed| feed.key().wire),
             state: self.state(),
             sequence: mark.map_or(0, |mark| mark.sequence),
-            lag: lag.map_or_else(Default::default, |(mark, head)| mark.age(head)),
+            lag: mark.map_or_else(Default::default, |mark| mark.age(now)),
             lag_updates: lag.map_or(0, |(mark, head)| mark.updates_until(head)),
             bytes_sent: position.as_ref().map_or(0, |position| position.bytes_sent),
             connected_for: now.saturating_duration_since(self.accepted_at),
@@ -201,6 +206,7 @@ pub(super) struct Tracker {
 
 impl Tracker {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Client>>> {
+        // One client is put in or taken out under this lock, so a panic cannot leave half of anything.
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

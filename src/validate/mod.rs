@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 pub mod filter;
 pub mod node_counter;
 pub mod resource;

@@ -7,7 +7,8 @@ use anyhow::{Context as _, ensure};
 use etcd_client::Client;
 use serde_json::Value;
 
-use crate::daemon::{Daemon, go_program};
+use crate::daemon::Daemon;
+use crate::need::{Program, need};
 use crate::real_etcd::Etcd;
 
 const PREFIX: &str = "/calico/resources/v3/projectcalico.org";
@@ -62,9 +63,9 @@ fn agent(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Result<()> {
-    let Some(program) = go_program("agent") else { return Ok(()) };
+    let Some(program) = need(Program::Go("agent")) else { return Ok(()) };
     let folder = tempfile::tempdir()?;
-    let etcd_server = Etcd::start().await;
+    let Some(etcd_server) = Etcd::start().await else { return Ok(()) };
     let mut etcd = Client::connect([etcd_server.url()], None).await?;
     fill(&mut etcd).await?;
     let options =
@@ -120,9 +121,9 @@ async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Resu
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_syncer_reaches_go_agents_compressed_and_plain() -> anyhow::Result<()> {
-    let Some(program) = go_program("agent") else { return Ok(()) };
+    let Some(program) = need(Program::Go("agent")) else { return Ok(()) };
     let folder = tempfile::tempdir()?;
-    let etcd_server = Etcd::start().await;
+    let Some(etcd_server) = Etcd::start().await else { return Ok(()) };
     let mut etcd = Client::connect([etcd_server.url()], None).await?;
     fill(&mut etcd).await?;
     let options = [("DatastoreType", "etcdv3"), ("EtcdEndpoints", &etcd_server.url())];

@@ -68,7 +68,7 @@ async fn compact(client: &mut Client) {
 
 #[tokio::test]
 async fn lists_and_watches_from_the_list_on() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let (mut client, store) = (etcd.client().await, store(&etcd));
     let (empty, start) = content(&store, &IP_POOL).await;
     assert!(empty.is_empty());
@@ -100,7 +100,7 @@ async fn lists_and_watches_from_the_list_on() {
 
 #[tokio::test]
 async fn a_quiet_watch_vouches_for_the_present() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let (mut client, store) = (etcd.client().await, store(&etcd));
     let (_, start) = content(&store, &IP_POOL).await;
     client.put("/elsewhere", "x", None).await.unwrap();
@@ -121,7 +121,7 @@ async fn kinds_without_a_prefix_are_absent() {
 
 #[tokio::test]
 async fn ids_and_empty_affinities() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let (mut client, store) = (etcd.client().await, store(&etcd));
     client.put(key(&BLOCK_AFFINITY, "n1/ipv4/block/10.0.0.0-26"), "", None).await.unwrap();
     client.put(key(&WORKLOAD_ENDPOINT, "ns/w"), "{}", None).await.unwrap();
@@ -135,7 +135,7 @@ async fn ids_and_empty_affinities() {
 #[tokio::test]
 async fn twenty_thousand_keys_in_pages_at_one_revision() {
     const KEYS: usize = 20_000;
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let config = EtcdConfig { page_limit: 1_000, ..EtcdConfig::new([etcd.url()]) };
     let (mut client, store) = (etcd.client().await, EtcdStore::connect(config).unwrap());
     let body = format!(r#"{{"spec":"{}"}}"#, "x".repeat(800));
@@ -184,7 +184,7 @@ async fn twenty_thousand_keys_in_pages_at_one_revision() {
 
 #[tokio::test]
 async fn a_page_beyond_the_message_limit_is_asked_for_in_halves() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let (mut client, store) = (etcd.client().await, store(&etcd));
     let body = format!(r#"{{"spec":"{}"}}"#, "x".repeat(1_400_000));
     for i in 0..50 {
@@ -197,7 +197,7 @@ async fn a_page_beyond_the_message_limit_is_asked_for_in_halves() {
 
 #[tokio::test]
 async fn a_killed_server_is_followed_on_after_its_restart() {
-    let mut etcd = Etcd::start().await;
+    let Some(mut etcd) = Etcd::start().await else { return };
     let store = store(&etcd);
     let mut client = etcd.client().await;
     let (_, start) = content(&store, &IP_POOL).await;
@@ -227,7 +227,7 @@ async fn a_killed_server_is_followed_on_after_its_restart() {
 
 #[tokio::test]
 async fn compaction_during_a_pause_means_a_relist_that_misses_nothing() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let (mut client, store) = (etcd.client().await, store(&etcd));
     client.put(key(&IP_POOL, "gone"), "{}", None).await.unwrap();
     let (_, position) = content(&store, &IP_POOL).await;
@@ -246,7 +246,7 @@ async fn compaction_during_a_pause_means_a_relist_that_misses_nothing() {
 
 #[tokio::test]
 async fn compaction_between_pages_means_a_relist() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let mut client = etcd.client().await;
     let store = EtcdStore::connect(EtcdConfig { page_limit: 2, ..EtcdConfig::new([etcd.url()]) }).unwrap();
     for name in ["a", "b", "c", "d", "e"] {
@@ -264,7 +264,7 @@ async fn compaction_between_pages_means_a_relist() {
 
 #[tokio::test]
 async fn a_position_that_the_cluster_never_had_means_a_relist() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let store = store(&etcd);
     for from in ["4711", "", "x", "-3"] {
         let mut watch = store.watch(&IP_POOL, &Revision::from(from));
@@ -275,7 +275,7 @@ async fn a_position_that_the_cluster_never_had_means_a_relist() {
 
 #[tokio::test]
 async fn a_dead_first_endpoint_is_passed_over() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let mut client = etcd.client().await;
     client.put(key(&IP_POOL, "a"), "{}", None).await.unwrap();
     let dead = format!("http://127.0.0.1:{}", free_port());
@@ -289,7 +289,8 @@ async fn a_dead_first_endpoint_is_passed_over() {
 
 #[tokio::test]
 async fn another_cluster_behind_the_next_endpoint_means_a_relist() {
-    let (mut old, new) = (Etcd::start().await, Etcd::start().await);
+    let Some(mut old) = Etcd::start().await else { return };
+    let Some(new) = Etcd::start().await else { return };
     let store = EtcdStore::connect(EtcdConfig::new([old.url(), new.url()])).unwrap();
     let mut client = new.client().await;
     for name in ["a", "b", "c"] {
@@ -305,7 +306,7 @@ async fn another_cluster_behind_the_next_endpoint_means_a_relist() {
 
 #[tokio::test]
 async fn tls_with_a_client_certificate() {
-    let etcd = Etcd::start_with_tls().await;
+    let Some(etcd) = Etcd::start_with_tls().await else { return };
     let mut client = etcd.client().await;
     client.put(key(&IP_POOL, "a"), "{}", None).await.unwrap();
     let tls = etcd.tls();
@@ -331,7 +332,7 @@ async fn tls_with_a_client_certificate() {
 
 #[tokio::test]
 async fn initialisation_is_idempotent_even_when_many_do_it_at_once() {
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return };
     let store = store(&etcd);
     let options = InitOptions::default();
     let all = futures_util::future::join_all((0..8).map(|_| ensure(&store, &options))).await;

@@ -111,6 +111,7 @@ async fn edits_are_followed_live() {
 #[tokio::test]
 async fn one_reload_is_one_batch_with_one_version_for_all_kinds() {
     let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("none.yaml"), "# nothing\n").unwrap();
     let mut bench = Bench::open(dir.path());
     let (_, start) = bench.names(&IP_POOL).await;
     let (mut watch, mut namespaces) = (bench.store.watch(&IP_POOL, &start), bench.store.watch(&NAMESPACE, &start));
@@ -244,33 +245,101 @@ async fn a_folder_that_comes_late_or_goes_away_deletes_nothing() {
     assert_eq!(bench.names(&IP_POOL).await.0, ["a@1"]);
 }
 
-#[tokio::test]
+/// The clock of the runtime is paused: it jumps to the next timer whenever nothing is read, so that nobody waits for a hold.
+#[tokio::test(start_paused = true)]
 async fn a_mass_deletion_is_held_until_it_is_confirmed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a.yaml");
     fs::write(&path, pools(50)).unwrap();
-    let mut bench = Bench::open(dir.path());
-    let (_, start) = bench.names(&IP_POOL).await;
+    let store = FileStore::open(FileConfig::new(dir.path()));
+    let mut status = store.status();
+    // Longer by the paused clock than anything that is waited for.
+    let patience = Duration::from_secs(3_600);
+    let loaded = tokio::time::timeout(patience, status.wait_for(|status| status.objects == 50)).await;
+    assert_eq!(loaded.unwrap().unwrap().version, 1);
     fs::write(&path, pools(3)).unwrap();
-    let held = bench.until(|status| status.held.is_some()).await.held.unwrap();
+    let held = tokio::time::timeout(patience, status.wait_for(|status| status.held.is_some())).await;
+    let held = held.unwrap().unwrap().held.clone().unwrap();
     assert!(held.contains("47 of 50"), "{held}");
-    assert_eq!(bench.names(&IP_POOL).await.0.len(), 50);
-    fs::File::options().append(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
-    bench.until(|status| status.held.is_none()).await;
-    let mut watch = bench.store.watch(&IP_POOL, &start);
-    assert_eq!(changes(&mut watch).await.0.len(), 47);
+    store.reload();
+    tokio::time::sleep(patience).await;
+    assert_eq!((status.borrow().objects, status.borrow().held.as_ref()), (50, Some(&held)));
+    let code = held.split("write ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+    fs::write(dir.path().join(".bulrush-confirm-deletion"), code).unwrap();
+    let gone = tokio::time::timeout(patience, status.wait_for(|status| status.objects == 3)).await;
+    let gone = gone.unwrap().unwrap().clone();
+    assert_eq!((gone.held, gone.errors[0].file.as_str()), (None, ".bulrush-confirm-deletion"));
+    fs::remove_file(dir.path().join(".bulrush-confirm-deletion")).unwrap();
+    let clean = tokio::time::timeout(patience, status.wait_for(|status| status.error_count == 0)).await;
+    assert!(clean.is_ok());
+}
 
+#[tokio::test]
+async fn a_first_load_with_a_broken_file_is_not_served_until_it_is_mended() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("policies.yaml");
+    fs::write(dir.path().join("pools.yaml"), pool("a", "1")).unwrap();
+    fs::write(&path, pool("b", "1") + "spec: {\n").unwrap();
+    let mut bench = Bench::open(dir.path());
+    let error = in_time(bench.store.list(&IP_POOL).next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Retry { .. }), "{error:?}");
+    assert!(error.to_string().contains("policies.yaml:"), "file and line are named: {error}");
+    let status = bench.until(|status| status.error_count == 1).await;
+    assert_eq!((status.version, status.objects), (0, 0), "{status:?}");
+    fs::write(&path, pool("b", "1")).unwrap();
+    bench.until(|status| status.version == 1 && status.held.is_none()).await;
+    assert_eq!(bench.names(&IP_POOL).await.0, ["a@1", "b@1"]);
+}
+
+#[tokio::test]
+async fn an_empty_folder_is_not_served_at_first() {
+    let dir = TempDir::new().unwrap();
+    let mut bench = Bench::open(dir.path());
+    let error = in_time(bench.store.list(&IP_POOL).next()).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Retry { .. }), "{error:?}");
+    fs::write(dir.path().join("a.yaml"), "# nothing on purpose\n").unwrap();
+    bench.until(|status| status.version == 1).await;
+    assert_eq!(bench.names(&IP_POOL).await.0, [] as [String; 0]);
+}
+
+#[tokio::test]
+async fn a_file_that_is_cut_between_two_documents_deletes_nothing() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.yaml");
+    fs::write(&path, pool("a", "1") + &pool("b", "1")).unwrap();
+    let bench = Bench::open(dir.path());
+    let (_, start) = bench.names(&IP_POOL).await;
+    let mut watch = bench.store.watch(&IP_POOL, &start);
+    // The first half of what is written.
+    fs::write(&path, pool("a", "2")).unwrap();
+    assert_eq!(changes(&mut watch).await.0, ["put a@2"]);
+    fs::write(&path, pool("a", "2") + &pool("b", "2")).unwrap();
+    assert_eq!(changes(&mut watch).await.0, ["put b@3"]);
+}
+
+#[tokio::test]
+async fn neither_a_reload_nor_a_further_change_confirms_a_mass_deletion() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("a.yaml");
     fs::write(&path, pools(50)).unwrap();
-    bench.until(|status| status.objects == 50).await;
-    fs::remove_file(&path).unwrap();
+    let mut bench = Bench::open(dir.path());
+    bench.names(&IP_POOL).await;
+    fs::write(&path, pools(3)).unwrap();
     bench.until(|status| status.held.is_some()).await;
     bench.store.reload();
-    assert_eq!(bench.until(|status| status.held.is_none()).await.objects, 0);
+    fs::write(dir.path().join("b.yaml"), "{").unwrap();
+    bench.until(|status| status.error_count == 1).await;
+    fs::File::options().append(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    fs::write(dir.path().join("c.yaml"), "{").unwrap();
+    let status = bench.until(|status| status.error_count == 2).await;
+    assert!(status.held.is_some(), "{status:?}");
+    assert_eq!(bench.names(&IP_POOL).await.0.len(), 50);
 }
 
 #[tokio::test]
 async fn the_operator_reloads_without_any_event() {
     let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("none.yaml"), "# nothing\n").unwrap();
     let store = FileStore::open(FileConfig { quiet: Duration::from_secs(3_600), ..FileConfig::new(dir.path()) });
     let mut bench = Bench { status: store.status(), store };
     bench.names(&IP_POOL).await;
@@ -282,6 +351,7 @@ async fn the_operator_reloads_without_any_event() {
 #[tokio::test]
 async fn a_position_of_another_run_means_a_relist() {
     let dir = TempDir::new().unwrap();
+    fs::write(dir.path().join("none.yaml"), "# nothing\n").unwrap();
     let bench = Bench::open(dir.path());
     bench.names(&IP_POOL).await;
     for from in ["0", "99", "", "x"] {

@@ -7,10 +7,13 @@
     reason = "a test fails by panicking, says why it skips, and waits for other processes in real time"
 )]
 
-#[path = "../support/lean.rs"]
-mod lean;
+#[path = "../support/vectors/mod.rs"]
+mod vectors;
 
 mod data_model_vectors;
+
+#[path = "../support/need.rs"]
+mod need;
 
 #[path = "../support/etcd.rs"]
 mod real_etcd;

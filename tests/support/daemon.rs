@@ -150,12 +150,17 @@ impl Daemon {
         self.child.id()
     }
 
-    /// Its anonymous memory now, in bytes: what it has allocated, without the program's own pages.
-    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+    /// The most memory that it ever had allocated, in bytes: its peak without the program's own pages, which only become more
+    /// and are many in a build with debug information.
+    pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).context("a line of memory")?;
-        let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
-        Ok(kib << 10)
+        let bytes = |name: &str| -> anyhow::Result<u64> {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
+            let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
+            Ok(kib << 10)
+        };
+        let of_files = bytes("RssFile:")? + bytes("RssShmem:")?;
+        Ok(bytes("VmHWM:")?.saturating_sub(of_files).max(bytes("RssAnon:")?))
     }
 
     /// Sends it a signal by name, for example `TERM`.
@@ -200,14 +205,4 @@ pub(crate) fn http_get(server: SocketAddr, path: &str) -> anyhow::Result<(u16, S
     let (head, body) = answer.split_once("\r\n\r\n").context("an HTTP answer has a head")?;
     let code = head.split(' ').nth(1).and_then(|code| code.parse().ok()).context("an HTTP answer has a status")?;
     Ok((code, body.to_owned()))
-}
-
-/// A Go program of `tests/go`, built into the cache by `tests/run`. `None`: it is not there; the reason was printed.
-pub(crate) fn go_program(name: &str) -> Option<PathBuf> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go/.cache").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    eprintln!("skipped: {} is not built; `tests/run` builds it where Go is installed", path.display());
-    None
 }

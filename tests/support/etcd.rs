@@ -1,27 +1,25 @@
-//! A real etcd for tests: found on PATH or built once from its Go module, started on free ports, killed by process id.
-//!
-//! The built server lives in a folder that git ignores and is built again only when the module's `go.sum` is newer.
+//! A real etcd for tests: found by [`need`], started on free ports, killed by process id.
 
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Identity, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use tempfile::TempDir;
 
+use crate::need::{Program, need};
+
 /// How long a started server may take until it answers. Loopback, no fsync: normally well below a second.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 /// How often other ports are tried when somebody else took them between choosing and starting.
 const PORT_ATTEMPTS: u32 = 5;
-/// Oldest version on PATH that is taken instead of a build.
-const OLDEST_FITTING: (u32, u32) = (3, 5);
 
 /// A running etcd. Killed and forgotten when dropped.
 pub(crate) struct Etcd {
+    program: PathBuf,
     child: Option<Child>,
     dir: TempDir,
     client_port: u16,
@@ -44,24 +42,25 @@ pub(crate) struct TlsFiles {
 }
 
 impl Etcd {
-    /// Starts a server without TLS and waits until it answers.
-    pub(crate) async fn start() -> Self {
+    /// Starts a server without TLS and waits until it answers. `None`: etcd is left out, the test returns.
+    pub(crate) async fn start() -> Option<Self> {
         Self::start_in(TempDir::new().unwrap(), None).await
     }
 
-    /// Starts a server that speaks TLS only, to clients with a certificate only.
-    pub(crate) async fn start_with_tls() -> Self {
+    /// Starts a server that speaks TLS only, to clients with a certificate only. `None`: etcd is left out.
+    pub(crate) async fn start_with_tls() -> Option<Self> {
         let dir = TempDir::new().unwrap();
         let tls = issue_certificates(dir.path());
         Self::start_in(dir, Some(tls)).await
     }
 
-    async fn start_in(dir: TempDir, tls: Option<TlsFiles>) -> Self {
-        let mut etcd = Self { child: None, dir, client_port: 0, peer_port: 0, tls };
+    async fn start_in(dir: TempDir, tls: Option<TlsFiles>) -> Option<Self> {
+        let program = need(Program::Etcd)?;
+        let mut etcd = Self { program, child: None, dir, client_port: 0, peer_port: 0, tls };
         for _ in 0..PORT_ATTEMPTS {
             (etcd.client_port, etcd.peer_port) = (free_port(), free_port());
             if etcd.try_run().await {
-                return etcd;
+                return Some(etcd);
             }
         }
         panic!("etcd ended {PORT_ATTEMPTS} times right after its start");
@@ -114,7 +113,7 @@ impl Etcd {
     async fn try_run(&mut self) -> bool {
         let data = self.dir.path().join("data");
         let (url, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peer_port));
-        let mut command = Command::new(binary());
+        let mut command = Command::new(&self.program);
         command
             .arg("--data-dir")
             .arg(data)
@@ -157,43 +156,6 @@ impl Drop for Etcd {
 /// A port that was free a moment ago.
 pub(crate) fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
-}
-
-fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| on_path().unwrap_or_else(built))
-}
-
-fn on_path() -> Option<PathBuf> {
-    let output = Command::new("etcd").arg("--version").output().ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: "))?;
-    let mut numbers = version.split('.').map(str::parse::<u32>);
-    let found = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-    (found >= OLDEST_FITTING).then(|| PathBuf::from("etcd"))
-}
-
-fn built() -> PathBuf {
-    let go = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go");
-    let (module, cache) = (go.join("etcd"), go.join(".cache"));
-    let binary = cache.join("etcd");
-    let age = |path: &Path| fs::metadata(path).and_then(|data| data.modified()).ok();
-    if age(&binary).is_some_and(|built| age(&module.join("go.sum")).is_some_and(|sum| built >= sum)) {
-        return binary;
-    }
-    fs::create_dir_all(&cache).unwrap();
-    // Built beside and then renamed: another test process may be looking.
-    let fresh = cache.join(format!("etcd.{}", std::process::id()));
-    let status = Command::new("go")
-        .current_dir(&module)
-        .args(["build", "-trimpath", "-ldflags", "-s -w", "-o"])
-        .arg(&fresh)
-        .arg(".")
-        .status()
-        .expect("no etcd on PATH, and no go to build one: install either");
-    assert!(status.success(), "building etcd failed");
-    fs::rename(&fresh, &binary).unwrap();
-    binary
 }
 
 /// Certificates of a fresh authority, written into `dir`.

@@ -74,7 +74,7 @@ impl Cluster {
     pub(crate) async fn start(args: &Args) -> anyhow::Result<Self> {
         let size = Size::of(args.endpoints);
         let options = Options { flags: args.apiserver_flag.clone() };
-        let server = ApiServer::start_with(options).await.context("no kube-apiserver; `tests/run` builds one")?;
+        let server = ApiServer::start_with(options).await.context("BULRUSH_WITHOUT leaves it out")?;
         let step = Step::begin(format!("filling the API server with {} pods", size.pods));
         server.install_crds(GROUP).await?;
         let rest = server.rest();

@@ -16,8 +16,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use super::folder::{Cause, Outcome};
-use super::scan::{RootId, fingerprint, scan};
+use super::scan::{CONFIRM_FILE, RootId, fingerprint, scan};
 use super::{FileError, Shared};
 
 /// A folder that never gets quiet is read at least this often.
@@ -55,6 +54,11 @@ impl Pace {
         self.next_rescan = now + if blind { BLIND_INTERVAL } else { RESCAN_INTERVAL };
     }
 
+    /// The last look left something open: look again then, if nothing happens before.
+    fn again(&mut self, at: Instant) {
+        self.next_rescan = self.next_rescan.min(at);
+    }
+
     /// When to look next.
     fn due(&self) -> Instant {
         match self.burst {
@@ -88,7 +92,10 @@ impl Sentinel {
                        check the limits in /proc/sys/fs/inotify");
                 false
             }
-            Err(_) => false,
+            Err(error) => {
+                warn!(%error, "setting up the watch of the folder failed unexpectedly: it is read every second instead");
+                false
+            }
         }
     }
 }
@@ -136,11 +143,11 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     let mut sentinel = Sentinel { events: Arc::clone(&events), armed: None };
     let mut pace = Pace::new(shared.config.quiet, Instant::now());
     let mut journal = Journal::default();
-    let mut cause = Some(Cause::Change);
+    let mut due = true;
     loop {
-        if let Some(cause) = cause.take() {
+        if std::mem::take(&mut due) {
             pace.looking(Instant::now(), false);
-            let root = look(&shared, cause, &mut journal).await;
+            let root = look(&shared, &mut journal).await;
             match root {
                 // Between reading and arming, changes may have been missed.
                 Some(root) if sentinel.arm(&shared.config.path, root).await => pace.changed(Instant::now()),
@@ -148,7 +155,10 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                 None => sentinel.armed = None,
             }
             if sentinel.armed.is_none() {
-                pace.next_rescan = Instant::now() + BLIND_INTERVAL;
+                pace.again(Instant::now() + BLIND_INTERVAL);
+            }
+            if let Some(again) = journal.again {
+                pace.again(again);
             }
         }
         tokio::select! {
@@ -156,14 +166,14 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
             () = events.notified() => pace.changed(Instant::now()),
             () = shared.operator.notified() => {
                 info!(path = %shared.config.path.display(), "reloading the folder: the operator asks for it");
-                cause = Some(Cause::Operator);
+                due = true;
             }
             () = sleep_until(pace.due()) => {
                 let routine = pace.burst.is_none();
                 if routine && journal.untouched(&shared).await {
                     pace.looking(Instant::now(), sentinel.armed.is_none());
                 } else {
-                    cause = Some(Cause::Change);
+                    due = true;
                 }
             }
         }
@@ -174,6 +184,8 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
 #[derive(Default)]
 struct Journal {
     fingerprint: u64,
+    /// Something is open, and is to be looked at again then.
+    again: Option<Instant>,
     errors: HashSet<(String, Option<u64>, String)>,
     held: Option<String>,
     unknown: usize,
@@ -182,7 +194,7 @@ struct Journal {
 impl Journal {
     /// Whether the tree looks as it did, which then is vouched for.
     async fn untouched(&self, shared: &Shared) -> bool {
-        if self.fingerprint == 0 || self.held.is_some() {
+        if self.fingerprint == 0 || self.again.is_some() || self.held.is_some() {
             return false;
         }
         let (path, at) = (shared.config.path.clone(), SystemTime::now());
@@ -214,7 +226,7 @@ impl Journal {
         self.unknown = unknown;
         if held != self.held.as_ref() {
             if let Some(reason) = held {
-                error!(folder = %path.display(), reason, "the reload of the folder is held")
+                error!(folder = %path.display(), reason, "the folder is held")
             } else {
                 info!(folder = %path.display(), "the folder is no longer held")
             }
@@ -224,7 +236,7 @@ impl Journal {
 }
 
 /// Reads the folder once and publishes what came of it. Returns which folder it was.
-async fn look(shared: &Arc<Shared>, cause: Cause, journal: &mut Journal) -> Option<RootId> {
+async fn look(shared: &Arc<Shared>, journal: &mut Journal) -> Option<RootId> {
     let at = SystemTime::now();
     let known = shared.folder().known();
     let path = shared.config.path.clone();
@@ -236,24 +248,32 @@ async fn look(shared: &Arc<Shared>, cause: Cause, journal: &mut Journal) -> Opti
     journal.fingerprint = scan.fingerprint;
     let (outcome, status) = {
         let mut folder = shared.folder();
-        let outcome = folder.scanned(scan, cause);
+        let outcome = folder.scanned(&scan, Instant::now());
         (outcome, folder.status())
     };
+    journal.again = outcome.again;
     let path = &shared.config.path;
-    match &outcome {
-        Outcome::Applied { put, deleted } => {
-            info!(folder = %path.display(), version = status.version, put, deleted, objects = status.objects, files = status.files, "folder loaded");
-        }
-        outcome => debug!(folder = %path.display(), %outcome, "folder read"),
+    if outcome.confirmed {
+        warn!(folder = %path.display(), file = CONFIRM_FILE, deleted = outcome.deleted, "a held deletion was confirmed; remove the file that confirmed it");
     }
+    if outcome.applied {
+        let (put, deleted) = (outcome.put, outcome.deleted);
+        info!(folder = %path.display(), version = status.version, put, deleted, objects = status.objects, files = status.files, "folder loaded");
+    } else {
+        debug!(folder = %path.display(), ?outcome, "folder read");
+    }
+    let complete = outcome.again.is_none() && status.held.is_none();
     journal.tell(path, &status.errors, status.unknown, status.held.as_ref());
     shared.status.send_if_modified(|current| {
         let modified = *current != status;
         *current = status;
         modified
     });
-    if !matches!(outcome, Outcome::Held(_)) {
+    if complete {
         shared.vouched.send_replace(Some(at));
+    } else if outcome.applied {
+        // Watches look for changes when they are woken by this; what is vouched for stays as old as it was.
+        shared.vouched.send_modify(|_| ());
     }
     root
 }
@@ -280,6 +300,10 @@ mod tests {
         assert_eq!(pace.due(), start + ms(10) + MAX_QUIET_DELAY);
         pace.looking(start + ms(6_000), false);
         assert_eq!(pace.due(), start + ms(6_000) + RESCAN_INTERVAL);
+        pace.again(start + ms(7_000));
+        assert_eq!(pace.due(), start + ms(7_000));
+        pace.again(start + ms(8_000));
+        assert_eq!(pace.due(), start + ms(7_000), "the earliest counts");
         pace.looking(start + ms(6_000), true);
         assert_eq!(pace.due(), start + ms(6_000) + BLIND_INTERVAL);
     }

@@ -4,8 +4,9 @@
 //! starts reloads, [`scan`] reads the tree, [`parse`] turns files into resources, [`folder`] decides what a reload changes,
 //! [`known`] knows scopes. Nothing is ever written to the folder.
 //!
-//! Invariants: one reload is one version and at most one batch per kind; unchanged objects keep their revision; what
-//! cannot be read counts as unchanged, never as deleted.
+//! Invariants: one look at the folder is at most one version, and one batch per kind; deletions may come a look later;
+//! unchanged objects keep their revision; what cannot be read, or is being written, counts as unchanged, never as deleted;
+//! nothing is listed before all of it could be read.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,12 +15,14 @@ use std::time::{Duration, SystemTime};
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::folder::Folder;
 use super::{Datastore, Error, Event, Kind, ListPage, WatchBatch};
 use crate::model::{AsOf, Revision};
+use crate::tasks::TaskRegistry;
 
 mod driver;
 #[cfg(any(test, fuzzing))]
@@ -41,13 +44,15 @@ pub struct FileConfig {
     pub path: PathBuf,
     /// Quiet time between the last change and the reload.
     pub quiet: Duration,
+    /// Whether the first load may lack files that cannot be read, or all files.
+    pub serve_incomplete: bool,
 }
 
 impl FileConfig {
-    /// A folder with the usual quiet time.
+    /// A folder with the usual quiet time, which must be complete at first.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), quiet: DEFAULT_QUIET }
+        Self { path: path.into(), quiet: DEFAULT_QUIET, serve_incomplete: false }
     }
 }
 
@@ -60,6 +65,16 @@ pub struct FileError {
     pub line: Option<u64>,
     /// What is wrong, and what is done about it.
     pub reason: String,
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let file = if self.file.is_empty() { "the folder" } else { &self.file };
+        match self.line {
+            Some(line) => write!(f, "{file}:{line}: {}", self.reason),
+            None => write!(f, "{file}: {}", self.reason),
+        }
+    }
 }
 
 /// The state of the folder, for logs, metrics and the status endpoint.
@@ -77,7 +92,7 @@ pub struct FileStatus {
     pub errors: Vec<FileError>,
     /// Reloads that changed something; 0: nothing has been loaded yet.
     pub version: u64,
-    /// Why the last reload was not applied.
+    /// Why what the folder has now is not served, and what is to be done about it.
     pub held: Option<String>,
 }
 
@@ -110,22 +125,31 @@ impl Shared {
 }
 
 impl FileStore {
-    /// Starts to follow the folder. Must be called within a runtime.
+    /// Starts to follow the folder. Must be called within a runtime. Nobody is told should the task that follows it panic: for
+    /// tests and tools that end soon.
     #[must_use]
     pub fn open(config: FileConfig) -> Self {
+        Self::open_supervised(config, &TaskRegistry::new())
+    }
+
+    /// The same, where such a panic is a failure of `tasks`, for the caller to end the process with.
+    #[must_use]
+    pub fn open_supervised(config: FileConfig, tasks: &TaskRegistry) -> Self {
+        // A quiet time for the whole folder that is longer than usual says nothing about one file.
+        let folder = Folder::new(config.quiet.min(DEFAULT_QUIET), config.serve_incomplete);
         let shared = Arc::new(Shared {
             config,
-            folder: Mutex::default(),
+            folder: Mutex::new(folder),
             status: watch::Sender::default(),
             vouched: watch::Sender::default(),
             operator: Notify::new(),
         });
         let stop = CancellationToken::new();
-        tokio::spawn(driver::run(Arc::clone(&shared), stop.clone()));
+        tasks.spawn_passing(&Handle::current(), "folder", driver::run(Arc::clone(&shared), stop.clone()));
         Self { shared, _stop: Arc::new(stop.drop_guard()) }
     }
 
-    /// Reloads now; also confirms a reload that is held. For SIGHUP and SIGUSR1.
+    /// Looks at the folder now. For SIGHUP and SIGUSR1.
     pub fn reload(&self) {
         self.shared.operator.notify_one();
     }

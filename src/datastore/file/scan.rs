@@ -1,7 +1,8 @@
 //! Reading the tree: which files there are, and what is in those that changed.
 //!
 //! Blocking I/O, run on the blocking pool. Fed by [`driver`](super::driver), feeds [`folder`](super::folder). What cannot
-//! be read is reported as such and never as missing, because missing means deleted.
+//! be read is reported as such and never as missing, because missing means deleted. What changes while it is read is not
+//! taken at all.
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,6 +12,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 use sha2::{Digest as _, Sha256};
 
@@ -22,6 +24,13 @@ pub(super) const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
 const MAX_FILES: usize = 50_000;
 /// Deepest folder below the root.
 const MAX_FOLDER_DEPTH: usize = 32;
+
+/// In the folder itself: says that a held deletion is meant. Hidden, so that it is no file with resources.
+pub(super) const CONFIRM_FILE: &str = ".bulrush-confirm-deletion";
+/// Most of that file that is read, in bytes: a code and white space around it.
+const MAX_CONFIRM_BYTES: u64 = 256;
+/// A folder that file systems make at their root, for root only.
+const LOST_AND_FOUND: &str = "lost+found";
 
 /// Which folder a path leads to: device and inode. Another one after a remount or a swapped symlink.
 pub(super) type RootId = (u64, u64);
@@ -40,8 +49,25 @@ pub(super) enum FileRead {
         /// What they mean.
         parsed: Result<Arc<[Resource]>, ParseError>,
     },
+    /// It changed while it was read.
+    Changing,
     /// It is there but cannot be read.
     Unreadable(String),
+}
+
+/// A file of the tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// How it looked, before and after it was read, and how old its last change is by the clock of this machine; 0 if that is
+    /// in the future. `None` if it could not be read, or changed meanwhile.
+    pub(super) stamp: Option<(Stamp, Duration)>,
+    pub(super) read: FileRead,
+}
+
+impl Found {
+    fn unreadable(reason: String) -> Self {
+        Self { stamp: None, read: FileRead::Unreadable(reason) }
+    }
 }
 
 /// A view of the tree.
@@ -50,9 +76,11 @@ pub(super) struct Scan {
     /// The folder, or why there is none.
     pub(super) root: Result<RootId, String>,
     /// The files by their path below the root.
-    pub(super) files: BTreeMap<Arc<Path>, FileRead>,
+    pub(super) files: BTreeMap<Arc<Path>, Found>,
     /// Folders (below the root; empty for the root itself) that could not be read whole, with the reason.
     pub(super) partial: Vec<(PathBuf, String)>,
+    /// What [`CONFIRM_FILE`] says, if it is there.
+    pub(super) confirmation: Option<String>,
     /// Changes with every touch of any file or folder.
     pub(super) fingerprint: u64,
 }
@@ -64,50 +92,73 @@ pub(super) fn fingerprint(root: &Path) -> u64 {
 
 /// Reads the tree. `known`: digests of what was read before, which need not be parsed again.
 pub(super) fn scan(root: &Path, known: &HashMap<Arc<Path>, Digest>) -> Scan {
+    let (files, partial) = (BTreeMap::new(), Vec::new());
     let walk = match Walk::run(root) {
         Ok(walk) => walk,
-        Err(reason) => {
-            return Scan { root: Err(reason), files: BTreeMap::new(), partial: Vec::new(), fingerprint: 0 };
-        }
+        Err(reason) => return Scan { root: Err(reason), files, partial, confirmation: None, fingerprint: 0 },
     };
     let fingerprint = walk.fingerprint();
-    let mut files = BTreeMap::new();
+    let mut files = files;
     for (path, found) in walk.files {
-        let read = match found {
-            Err(reason) => FileRead::Unreadable(reason),
-            Ok(()) => match read_file(&root.join(&path)) {
-                Ok(bytes) => {
-                    let digest: Digest = Sha256::digest(&bytes).into();
-                    if known.get(&*path) == Some(&digest) {
-                        FileRead::Unchanged
-                    } else {
-                        let parsed = parse(&path, &bytes).map(Arc::from);
-                        FileRead::Read { digest, empty: bytes.is_empty(), parsed }
-                    }
-                }
-                // Gone between looking and reading: as if it had not been there.
-                Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone(&root.join(&path)) => continue,
-                Err(error) => FileRead::Unreadable(error.to_string()),
-            },
+        let whole = root.join(&path);
+        let found = match found.map_err(io::Error::other).and_then(|()| read_file(&whole)) {
+            Ok(Some((bytes, stamp, age))) => {
+                let digest: Digest = Sha256::digest(&bytes).into();
+                let read = if known.get(&*path) == Some(&digest) {
+                    FileRead::Unchanged
+                } else {
+                    let parsed = parse(&path, &bytes).map(Arc::from);
+                    FileRead::Read { digest, empty: bytes.is_empty(), parsed }
+                };
+                Found { stamp: Some((stamp, age)), read }
+            }
+            Ok(None) => Found { stamp: None, read: FileRead::Changing },
+            // Gone between looking and reading: as if it had not been there.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone(&whole) => continue,
+            Err(error) => Found::unreadable(error.to_string()),
         };
-        files.insert(Arc::from(path), read);
+        files.insert(Arc::from(path), found);
     }
-    Scan { root: Ok(walk.root), files, partial: walk.partial, fingerprint }
+    let confirmation = read_confirmation(&root.join(CONFIRM_FILE));
+    Scan { root: Ok(walk.root), files, partial: walk.partial, confirmation, fingerprint }
+}
+
+/// One that cannot be read confirms nothing.
+fn read_confirmation(path: &Path) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(path).ok()?.take(MAX_CONFIRM_BYTES).read_to_end(&mut bytes).ok()?;
+    Some(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
 fn is_gone(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+/// The bytes of a file, how it looked and how old its last change is; `None` if it changed meanwhile.
+fn read_file(path: &Path) -> io::Result<Option<(Vec<u8>, Stamp, Duration)>> {
     let file = File::open(path)?;
-    let mut bytes = Vec::with_capacity(usize::try_from(file.metadata()?.len().min(MAX_FILE_BYTES)).unwrap_or(0));
-    file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
+    let data = file.metadata()?;
+    let before = Stamp::of(&data);
+    // By its path: another file may be there now.
+    let read = read_still(before, file, || fs::metadata(path).map(|data| Stamp::of(&data)))?;
+    let age = data.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
+    Ok(read.map(|bytes| (bytes, before, age)))
+}
+
+/// The bytes, if what they are read from looks the same afterwards and has as many as it said.
+fn read_still(
+    before: Stamp,
+    source: impl Read,
+    after: impl FnOnce() -> io::Result<Stamp>,
+) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::with_capacity(usize::try_from(before.size.min(MAX_FILE_BYTES)).unwrap_or(0));
+    source.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > MAX_FILE_BYTES {
         let limit = MAX_FILE_BYTES / 1024 / 1024;
         return Err(io::Error::other(format!("the file is larger than {limit} MiB: split it")));
     }
-    Ok(bytes)
+    let still = after()? == before && bytes.len() as u64 == before.size;
+    Ok(still.then_some(bytes))
 }
 
 struct Walk {
@@ -115,17 +166,29 @@ struct Walk {
     files: BTreeMap<PathBuf, Result<(), String>>,
     partial: Vec<(PathBuf, String)>,
     visited: HashSet<RootId>,
-    marks: Vec<(PathBuf, Mark)>,
+    marks: Vec<(PathBuf, Stamp)>,
 }
 
-#[derive(Hash)]
-struct Mark {
+/// How a file or folder looks from outside. Another one after every change that takes longer than a tick of the file system's
+/// clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Stamp {
     id: RootId,
     size: u64,
     modified: (i64, i64),
 }
 
-impl Mark {
+impl Stamp {
+    /// One for tests: another one for another content or touch.
+    #[cfg(test)]
+    pub(super) fn made_of(digest: &Digest, touched: i64) -> Self {
+        Self {
+            id: (1, 1),
+            size: digest.iter().fold(0, |all, byte| (all << 8) ^ (all >> 56) ^ u64::from(*byte)),
+            modified: (touched, 0),
+        }
+    }
+
     fn of(data: &Metadata) -> Self {
         Self { id: (data.dev(), data.ino()), size: data.size(), modified: (data.mtime(), data.mtime_nsec()) }
     }
@@ -143,7 +206,7 @@ impl Walk {
             files: BTreeMap::new(),
             partial: Vec::new(),
             visited: HashSet::from([id]),
-            marks: vec![(PathBuf::new(), Mark::of(&data))],
+            marks: vec![(PathBuf::new(), Stamp::of(&data))],
         };
         fs::read_dir(root).map_err(|error| error.to_string())?;
         walk.folder(root, Path::new(""), 0);
@@ -161,7 +224,7 @@ impl Walk {
                 Err(error) => return self.partial.push((below.to_owned(), error.to_string())),
             };
             let name = entry.file_name();
-            if name.as_encoded_bytes().starts_with(b".") {
+            if name.as_encoded_bytes().starts_with(b".") || (depth == 0 && name == LOST_AND_FOUND) {
                 continue;
             }
             let path = below.join(&name);
@@ -172,7 +235,7 @@ impl Walk {
                         let reason = format!("folders are nested more than {MAX_FOLDER_DEPTH} deep");
                         self.partial.push((path, reason));
                     } else if self.visited.insert((data.dev(), data.ino())) {
-                        self.marks.push((path.clone(), Mark::of(&data)));
+                        self.marks.push((path.clone(), Stamp::of(&data)));
                         self.folder(root, &path, depth + 1);
                     }
                 }
@@ -180,7 +243,7 @@ impl Walk {
                     if self.files.len() >= MAX_FILES {
                         return self.partial.push((PathBuf::new(), format!("more than {MAX_FILES} files")));
                     }
-                    self.marks.push((path.clone(), Mark::of(&data)));
+                    self.marks.push((path.clone(), Stamp::of(&data)));
                     self.files.insert(path, Ok(()));
                 }
                 Ok(_) => {}
@@ -213,6 +276,10 @@ mod tests {
 
     const POOL: &str = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\n";
 
+    fn read(found: Option<&Found>) -> &FileRead {
+        &found.unwrap().read
+    }
+
     fn paths(scan: &Scan) -> Vec<String> {
         scan.files.keys().map(|path| path.display().to_string()).collect()
     }
@@ -244,7 +311,7 @@ mod tests {
         assert_eq!(paths(&found), ["a.yaml"]);
         fs::remove_file(root.join("..data")).unwrap();
         let dangling = scan(root, &HashMap::new());
-        assert!(matches!(dangling.files.values().next(), Some(FileRead::Unreadable(_))), "{dangling:?}");
+        assert!(matches!(read(dangling.files.values().next()), FileRead::Unreadable(_)), "{dangling:?}");
     }
 
     #[test]
@@ -253,11 +320,11 @@ mod tests {
         let path = dir.path().join("a.yaml");
         fs::write(&path, POOL).unwrap();
         let first = scan(dir.path(), &HashMap::new());
-        let Some(FileRead::Read { digest, .. }) = first.files.values().next() else { panic!("{first:?}") };
+        let FileRead::Read { digest, .. } = read(first.files.values().next()) else { panic!("{first:?}") };
         let known = HashMap::from([(Arc::from(Path::new("a.yaml")), *digest)]);
         File::options().append(true).open(&path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
         let second = scan(dir.path(), &known);
-        assert_eq!(second.files.values().next(), Some(&FileRead::Unchanged));
+        assert_eq!(read(second.files.values().next()), &FileRead::Unchanged);
         assert_ne!(first.fingerprint, second.fingerprint);
         assert_eq!(second.fingerprint, fingerprint(dir.path()));
     }
@@ -276,7 +343,54 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         File::create(dir.path().join("a.yaml")).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
         let scan = scan(dir.path(), &HashMap::new());
-        let Some(FileRead::Unreadable(reason)) = scan.files.values().next() else { panic!("{scan:?}") };
+        let FileRead::Unreadable(reason) = read(scan.files.values().next()) else { panic!("{scan:?}") };
         assert!(reason.contains("32 MiB"), "{reason}");
+    }
+
+    #[test]
+    fn what_changes_while_it_is_read_is_not_taken() {
+        let before = Stamp { id: (1, 2), size: POOL.len() as u64, modified: (3, 4) };
+        let read = |after: Stamp| read_still(before, POOL.as_bytes(), || Ok(after)).unwrap();
+        assert_eq!(read(before).as_deref(), Some(POOL.as_bytes()));
+        assert_eq!(read(Stamp { size: before.size + 1, ..before }), None, "it grew");
+        assert_eq!(read(Stamp { modified: (3, 5), ..before }), None, "it was written");
+        assert_eq!(read(Stamp { id: (1, 3), ..before }), None, "another file is there");
+        let longer = Stamp { size: before.size + 1, ..before };
+        assert_eq!(read_still(longer, POOL.as_bytes(), || Ok(longer)).unwrap(), None, "bytes are missing");
+        let gone = read_still(before, POOL.as_bytes(), || Err(io::ErrorKind::NotFound.into()));
+        assert_eq!(gone.unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn the_age_of_a_change_is_known_unless_it_is_in_the_future() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.yaml");
+        fs::write(&path, POOL).unwrap();
+        let age = |at: SystemTime| {
+            File::options().append(true).open(&path).unwrap().set_modified(at).unwrap();
+            scan(dir.path(), &HashMap::new()).files.values().next().unwrap().stamp.unwrap().1
+        };
+        let hour = Duration::from_secs(3_600);
+        assert!(age(SystemTime::now() - hour) >= hour);
+        assert_eq!(age(SystemTime::now() + hour), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_confirmation_is_read_and_is_no_file_with_resources() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(scan(dir.path(), &HashMap::new()).confirmation, None);
+        fs::write(dir.path().join(CONFIRM_FILE), " 0a1b\n").unwrap();
+        let found = scan(dir.path(), &HashMap::new());
+        assert_eq!((found.confirmation.as_deref(), found.files.len()), (Some("0a1b"), 0));
+    }
+
+    #[test]
+    fn what_a_file_system_makes_at_its_root_is_not_looked_at() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["lost+found", "sub/lost+found"] {
+            fs::create_dir_all(dir.path().join(folder)).unwrap();
+            fs::write(dir.path().join(folder).join("a.yaml"), POOL).unwrap();
+        }
+        assert_eq!(paths(&scan(dir.path(), &HashMap::new())), ["sub/lost+found/a.yaml"]);
     }
 }

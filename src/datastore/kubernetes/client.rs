@@ -64,7 +64,8 @@ impl ApiClient {
 
     /// Over a client that was made elsewhere.
     pub(super) fn fixed(client: kube::Client, config: &KubernetesConfig) -> Self {
-        Self::build(client, None, config.endpoint.clone().unwrap_or_else(|| "given client".to_owned()), config)
+        let server = config.endpoint.as_ref().map_or_else(|| "given client".to_owned(), ToString::to_string);
+        Self::build(client, None, server, config)
     }
 
     fn build(
@@ -295,6 +296,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_user_in_the_servers_address_is_not_shown() {
+        let endpoint = "https://someone:hush@api.test:6443/path".to_owned();
+        let config = KubernetesConfig { endpoint: Some(endpoint.into()), ..KubernetesConfig::default() };
+        let loaded = config.load().unwrap();
+        // The library logs the address that it makes of this.
+        assert_eq!(loaded.config.cluster_url.to_string(), "https://api.test:6443/path");
+        let client = ApiClient::new(&config).unwrap();
+        assert_eq!(client.server(), "https://api.test:6443/path");
+        let given = ApiClient::fixed((**client.inner.client.load()).clone(), &config);
+        assert_eq!(given.server(), "https://***@api.test:6443/path");
+        assert!(!format!("{config:?}").contains("hush"), "{config:?}");
+    }
+
+    #[tokio::test]
     async fn authorities_that_were_replaced_are_read_again() {
         let folder = tempfile::tempdir().unwrap();
         let ca_file = folder.path().join("ca.crt");
@@ -302,7 +317,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let mut server = acceptor(&ca_file);
         let config = KubernetesConfig {
-            endpoint: Some(format!("https://localhost:{port}")),
+            endpoint: Some(format!("https://localhost:{port}").into()),
             ca_file: Some(ca_file.clone()),
             ..KubernetesConfig::default()
         };

@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use http::Uri;
 use hyper_util::client::proxy::matcher::Intercept;
 use kube::config::{
     AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext,
@@ -15,6 +16,7 @@ use rustls_pki_types::pem::PemObject as _;
 use tracing::warn;
 
 use super::proxy::{self, Proxies};
+use crate::datastore::address::Address;
 
 /// Requests per second unless `K8S_CLIENT_QPS` says otherwise: that of Kubernetes' own clients.
 pub const DEFAULT_QPS: f32 = 5.0;
@@ -33,7 +35,7 @@ pub struct KubernetesConfig {
     /// Kubeconfig files, merged as `kubectl` merges them. `KUBECONFIG`.
     pub kubeconfig: Vec<PathBuf>,
     /// Address of the API server. `K8S_API_ENDPOINT`.
-    pub endpoint: Option<String>,
+    pub endpoint: Option<Address>,
     /// The context of the kubeconfig. `K8S_CURRENT_CONTEXT`.
     pub context: Option<String>,
     /// Private key of our client certificate. `K8S_KEY_FILE`.
@@ -156,6 +158,8 @@ impl KubernetesConfig {
             Some(kubeconfig) => from_kubeconfig(kubeconfig)?,
             None => self.in_cluster()?,
         };
+        // The library logs and repeats the address as it is, and makes no use of a user in it.
+        config.cluster_url = without_user(config.cluster_url);
         let proxy = proxy::choose(named.as_deref(), &self.proxies, &config.cluster_url)?;
         config.connect_timeout = Some(CONNECT_TIMEOUT);
         // We retry by ourselves: with our bounds, and so that a kind's status tells of it.
@@ -261,7 +265,7 @@ impl KubernetesConfig {
         let clusters = kubeconfig.clusters.iter_mut().filter(|named| named.name == cluster);
         for cluster in clusters.filter_map(|named| named.cluster.as_mut()) {
             if let Some(endpoint) = &self.endpoint {
-                cluster.server = Some(endpoint.clone());
+                cluster.server = Some(endpoint.0.clone());
             }
             if let Some(path) = &self.ca_file {
                 cluster.certificate_authority = Some(path.display().to_string());
@@ -276,6 +280,18 @@ impl KubernetesConfig {
             self.override_user(user);
         }
     }
+}
+
+/// The address without a user and password.
+fn without_user(server: Uri) -> Uri {
+    let mut parts = server.clone().into_parts();
+    let host = parts.authority.as_ref().and_then(|authority| authority.as_str().rsplit_once('@')?.1.parse().ok());
+    let Some(host) = host else { return server };
+    warn!(
+        "the address of the API server has a user in it, which is not used: give a token or a client certificate instead"
+    );
+    parts.authority = Some(host);
+    Uri::from_parts(parts).unwrap_or(server)
 }
 
 /// The proxy of the current context's cluster.
@@ -339,9 +355,15 @@ users:
     }
 
     #[test]
+    fn a_user_in_the_servers_address_goes_no_further() {
+        let (_folder, config) = with_file(&KUBECONFIG.replace("https://one", "https://someone:hush@one"));
+        assert_eq!(config.load().unwrap().config.cluster_url.to_string(), "https://one:6443/");
+    }
+
+    #[test]
     fn single_settings_count_more_than_the_kubeconfig() {
         let (_folder, mut config) = with_file(KUBECONFIG);
-        config.endpoint = Some("https://three:1".to_owned());
+        config.endpoint = Some(Address("https://three:1".to_owned()));
         config.token = Some(Token("mine".to_owned()));
         config.insecure = true;
         let loaded = config.load().unwrap().config;
@@ -397,7 +419,7 @@ users:
     #[test]
     fn an_address_is_enough() {
         let config =
-            KubernetesConfig { endpoint: Some("http://127.0.0.1:1".to_owned()), ..KubernetesConfig::default() };
+            KubernetesConfig { endpoint: Some("http://127.0.0.1:1".to_owned().into()), ..KubernetesConfig::default() };
         assert_eq!(config.load().unwrap().config.cluster_url.to_string(), "http://127.0.0.1:1/");
     }
 

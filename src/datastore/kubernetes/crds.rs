@@ -22,9 +22,10 @@ use futures_util::StreamExt;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{ListParams, PartialObjectMeta, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use tokio_util::task::AbortOnDropHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{debug, info};
 
 use super::super::Kind;
@@ -33,7 +34,7 @@ use super::client::{ANSWER_TIMEOUT, ApiClient, end_of_pause};
 use super::config::DEFAULT_PAGE_LIMIT;
 use super::failure::Failure;
 use super::lock;
-
+use crate::tasks::TaskRegistry;
 /// For how long the server has to answer that it does not know a kind, if no definition tells: one that has just begun says so
 /// of all custom resources for a second or two.
 pub(super) const ABSENT_AFTER: Duration = Duration::from_secs(3);
@@ -134,7 +135,10 @@ pub(super) enum Absence {
 pub(super) struct Crds {
     client: ApiClient,
     known: watch::Sender<Known>,
-    task: OnceLock<AbortOnDropHandle<()>>,
+    /// Ends the task that watches, once there is one.
+    follower: OnceLock<DropGuard>,
+    /// Where that task is supervised.
+    tasks: OnceLock<TaskRegistry>,
     /// Kinds that were there once.
     served: Mutex<HashSet<Kind>>,
     missing: Mutex<HashMap<Kind, Missing>>,
@@ -145,17 +149,30 @@ impl Crds {
         Self {
             client,
             known: watch::Sender::new(Known::default()),
-            task: OnceLock::new(),
+            follower: OnceLock::new(),
+            tasks: OnceLock::new(),
             served: Mutex::default(),
             missing: Mutex::default(),
         }
     }
 
+    /// A panic of the task that watches is a failure of `tasks`. For the time before that begins.
+    pub(super) fn report_to(&self, tasks: &TaskRegistry) {
+        let _only_once = self.tasks.set(tasks.clone());
+    }
+
     /// Begins to watch definitions, once.
     pub(super) fn follow(&self) {
-        self.task.get_or_init(|| {
+        self.follower.get_or_init(|| {
             let (client, known) = (self.client.clone(), self.known.clone());
-            AbortOnDropHandle::new(tokio::spawn(follow(client, known)))
+            let stop = CancellationToken::new();
+            let gone = stop.clone();
+            let watching = async move {
+                let _ended = gone.run_until_cancelled(follow(client, known)).await;
+            };
+            let tasks = self.tasks.get_or_init(TaskRegistry::new);
+            tasks.spawn_passing(&Handle::current(), "definitions-of-kinds", watching);
+            stop.drop_guard()
         });
     }
 
@@ -414,8 +431,7 @@ mod tests {
         });
         let client = ApiClient::fixed(kube::Client::new(nobody, "default"), &KubernetesConfig::default());
         let crds = Crds::new(client);
-        let follower = AbortOnDropHandle::new(tokio::spawn(pending()));
-        assert!(crds.task.set(follower).is_ok());
+        assert!(crds.follower.set(CancellationToken::new().drop_guard()).is_ok());
         (crds, vec![NAME.to_owned()])
     }
 
@@ -499,6 +515,22 @@ mod tests {
         sleep(Duration::from_secs(600)).await;
         let asked = asked.load(Ordering::SeqCst);
         assert!((8..=11).contains(&asked), "once a minute: {asked}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_watch_is_supervised_and_ends_in_peace_with_the_datastore() {
+        let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| {
+            pending::<Result<http::Response<kube::client::Body>, std::io::Error>>()
+        });
+        let client = ApiClient::fixed(kube::Client::new(nobody, "default"), &KubernetesConfig::default());
+        let (crds, tasks) = (Crds::new(client), TaskRegistry::new());
+        crds.report_to(&tasks);
+        crds.follow();
+        sleep(Duration::from_millis(1)).await;
+        assert_eq!(tasks.dump()[0].name, "definitions-of-kinds");
+        drop(crds);
+        tasks.all_ended().await;
+        assert!(tasks.dump().is_empty(), "{:?}", tasks.dump());
     }
 
     #[tokio::test(start_paused = true)]

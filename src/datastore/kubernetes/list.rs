@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use futures_util::stream::{self, Stream};
 use tokio::time::sleep_until;
 use tracing::{debug, info, warn};
@@ -201,30 +202,38 @@ impl Lister {
             }
         };
         self.shared.crds.found(&self.kind);
-        let body = gojson::utf8(&body);
-        let page: Page<'_> =
-            strict::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
-        let items = match page.items {
-            Some(items) => items,
-            // Go writes an empty list as null in places; an answer that is something else has no revision.
-            None if !page.metadata.resource_version.is_empty() => Vec::new(),
-            None => return Err(Failure::retry("the answer is no list: it has neither items nor a revision")),
-        };
-        let mut objects: Vec<Object> = Vec::with_capacity(items.len());
-        let mut malformed = Vec::new();
-        for item in items {
-            match object(&body, item, dialect) {
-                Ok(object) => objects.push(object),
-                Err(unreadable) => malformed.extend(unreadable.named()),
-            }
+        let (mut page, token) = read_page(&body, dialect)?;
+        if token.is_empty() {
+            page.as_of = Some(AsOf { revision: page.revision.clone(), at: started });
+        } else {
+            self.step = Step::Pages { resource: resource.clone(), dialect, started, limit, token };
         }
-        let revision = page.metadata.resource_version.as_str().into();
-        if page.metadata.continue_token.is_empty() {
-            let as_of = Some(AsOf { revision: Arc::clone(&revision), at: started });
-            return Ok(ListPage { objects, malformed, revision, as_of });
-        }
-        let token = page.metadata.continue_token;
-        self.step = Step::Pages { resource: resource.clone(), dialect, started, limit, token };
-        Ok(ListPage { objects, malformed, revision, as_of: None })
+        Ok(page)
     }
+}
+
+/// Reads a page, as of no time yet, and the token of the next one (empty: this was the last one).
+///
+/// # Errors
+/// When the answer is no list.
+pub(super) fn read_page(body: &Bytes, dialect: Dialect) -> Result<(ListPage, String), Failure> {
+    let body = gojson::utf8(body);
+    let page: Page<'_> =
+        strict::from_slice(&body).map_err(|error| Failure::retry(format!("the answer is no list: {error}")))?;
+    let items = match page.items {
+        Some(items) => items,
+        // Go writes an empty list as null in places; an answer that is something else has no revision.
+        None if !page.metadata.resource_version.is_empty() => Vec::new(),
+        None => return Err(Failure::retry("the answer is no list: it has neither items nor a revision")),
+    };
+    let mut objects: Vec<Object> = Vec::with_capacity(items.len());
+    let mut malformed = Vec::new();
+    for item in items {
+        match object(&body, item, dialect) {
+            Ok(object) => objects.push(object),
+            Err(unreadable) => malformed.extend(unreadable.named()),
+        }
+    }
+    let revision = page.metadata.resource_version.as_str().into();
+    Ok((ListPage { objects, malformed, revision, as_of: None }, page.metadata.continue_token))
 }

@@ -31,10 +31,13 @@ use self::groups::Groups;
 use self::watch::OpenWatch;
 use super::{Datastore, Dialect, Error, Kind, ListPage, WatchBatch};
 use crate::model::Revision;
+use crate::tasks::TaskRegistry;
 
 mod client;
 pub mod config;
 mod crds;
+#[cfg(any(test, fuzzing))]
+pub mod exercise;
 mod failure;
 mod groups;
 mod init;
@@ -187,6 +190,12 @@ impl KubernetesStore {
     #[must_use]
     pub fn with_client(client: kube::Client, config: &KubernetesConfig) -> Self {
         Self::over(ApiClient::fixed(client, config), config)
+    }
+
+    /// A panic of the task that watches definitions of kinds is a failure of `tasks`, for the caller to end the process with. To
+    /// be called before the first list.
+    pub fn report_to(&self, tasks: &TaskRegistry) {
+        self.shared.crds.report_to(tasks);
     }
 
     /// The API server's address.

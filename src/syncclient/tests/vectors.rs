@@ -1,27 +1,10 @@
 //! Sessions recorded with Calico's own server and client: ours must hear what Calico's client heard.
 
-use std::fs;
-use std::path::PathBuf;
-
 use serde_json::Value as Json;
 
 use super::*;
 use crate::syncproto::messages::Message as GobMessage;
-
-/// The folder with the wire vectors: ours, if the shared ones are not there.
-fn folder() -> PathBuf {
-    let root = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("BULRUSH_VECTORS").map_or_else(|| root.join("../shared/vectors"), PathBuf::from);
-    let folder = if shared.is_dir() { shared } else { root.join("tests/vectors") };
-    folder.join("wire")
-}
-
-fn hex(text: &Json) -> Vec<u8> {
-    let digits = text.as_str().expect("hex text").as_bytes();
-    let byte =
-        |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).expect("hex digits"), 16).expect("hex digits");
-    digits.chunks(2).map(byte).collect()
-}
+use crate::syncproto::vectors_tests::{text, unhex, vectors};
 
 /// What Calico's client reported, without repetitions of a status, which ours leaves out.
 fn expected(session: &Json) -> Vec<Json> {
@@ -70,7 +53,7 @@ fn callback(event: &SyncEvent) -> Option<Json> {
 
 /// Plays the server's side of a recording; waits for the acknowledgement wherever the server did.
 async fn play(session: Json, mut stream: DuplexStream, step: usize) {
-    let bytes = hex(&session["server_to_client_hex"]);
+    let bytes = unhex(text(&session, "server_to_client_hex"));
     let mut client = gob::Decoder::new(gob::Limits::server());
     let mut buffer = [0; 4096];
     for segment in session["server_to_client"].as_array().expect("segments") {
@@ -98,21 +81,22 @@ async fn play(session: Json, mut stream: DuplexStream, step: usize) {
 
 #[tokio::test(start_paused = true)]
 async fn recorded_sessions_are_heard_as_by_calicos_client_vectors() {
-    let mut sessions = 0;
-    for entry in fs::read_dir(folder()).expect("a folder with wire vectors") {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+    for session in vectors(&["session"]) {
+        let name = text(&session, "name");
         // Raw sessions are those of hand-made clients.
-        if !name.starts_with("session_") || name.starts_with("session_raw_") {
+        if name.starts_with("session_raw_") {
             continue;
         }
-        let session: Json = serde_json::from_str(&fs::read_to_string(&path).unwrap()).expect(&name);
+        let hello = &session["client_to_server"]["decoded"][0];
+        let syncer = SyncerType::from_name(text(hello, "syncer_type"))
+            .unwrap_or_else(|| panic!("{name}: a session of an unknown syncer: {hello}"));
         let expected = expected(&session);
         for step in [3, usize::MAX] {
             let (wires, mut incoming) = wires();
             let compression = session["server_to_client"][0]["ended_by"] == "MsgDecoderRestart";
             let protocol = Protocol::Calico { compression };
-            let mut client = builder(&["a"]).protocol(protocol).max_attempts(1).start_with(wires).unwrap();
+            let mut client =
+                builder(&["a"]).syncer(syncer).protocol(protocol).max_attempts(1).start_with(wires).unwrap();
             let (_, stream) = incoming.recv().await.unwrap();
             let server = tokio::spawn(play(session.clone(), stream, step));
             let mut heard = Vec::new();
@@ -125,7 +109,5 @@ async fn recorded_sessions_are_heard_as_by_calicos_client_vectors() {
             server.await.unwrap();
             assert_eq!(heard, expected, "{name}");
         }
-        sessions += 1;
     }
-    assert!(sessions > 0, "no session in {}", folder().display());
 }

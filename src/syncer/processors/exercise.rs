@@ -2,6 +2,7 @@
 //! tests with random ones.
 
 use crate::datastore::{Dialect, Object, ObjectId};
+use crate::model::KvPair;
 use crate::syncer::pipelines::{Flavour, calico};
 
 use super::{Context, ObjectEvent};
@@ -30,31 +31,32 @@ pub(crate) fn object_of(name: usize, dialect: usize, body: &[u8]) -> Object {
 }
 
 /// Gives the input, without its first byte, to every processor as an object's body: put, put again, deleted. The first byte
-/// chooses name, dialect and surroundings. Panics when a pair has an empty value that is not a
-/// setting.
-pub fn object(input: &[u8]) {
-    let Some((choice, body)) = input.split_first() else { return };
+/// chooses name, dialect and surroundings. Returns the pairs that come out. Panics when the same object fares differently the
+/// second time.
+pub(crate) fn pairs_of(input: &[u8]) -> Vec<KvPair> {
+    let mut pairs = Vec::new();
+    let Some((choice, body)) = input.split_first() else { return pairs };
     let choice = usize::from(*choice);
     let object = object_of(choice % NAMES.len(), choice / NAMES.len() % DIALECTS.len(), body);
     let ctx = Context { use_pod_cidr: choice >= 128, ..Context::default() };
     for source in calico(Flavour::Folder, &ctx).into_iter().flat_map(|spec| spec.sources) {
-        let (mut processor, mut out) = (source.processor, Vec::new());
+        let mut processor = source.processor;
         processor.on_resync();
-        let first = processor.process(ObjectEvent::Put(&object), &mut out);
-        processor.on_list_end(&mut out);
-        let second = processor.process(ObjectEvent::Put(&object), &mut out);
+        let first = processor.process(ObjectEvent::Put(&object), &mut pairs);
+        processor.on_list_end(&mut pairs);
+        let second = processor.process(ObjectEvent::Put(&object), &mut pairs);
         assert_eq!(first, second, "{}: the same object fares the same", source.name);
-        let _ = processor.process(ObjectEvent::Delete(&object.id, Some(&object)), &mut out);
-        let _ = processor.process(ObjectEvent::Delete(&object.id, None), &mut out);
-        for pair in &out {
-            let has_bytes = pair.value.as_ref().is_none_or(|value| !value.bytes.is_empty());
-            assert!(
-                has_bytes || pair.key.as_str().contains("/config/"),
-                "{}: an empty value for {}",
-                source.name,
-                pair.key
-            );
-        }
+        let _ = processor.process(ObjectEvent::Delete(&object.id, Some(&object)), &mut pairs);
+        let _ = processor.process(ObjectEvent::Delete(&object.id, None), &mut pairs);
+    }
+    pairs
+}
+
+/// Converts the input with [`pairs_of`]. Panics when a pair has an empty value that is not a setting.
+pub fn object(input: &[u8]) {
+    for pair in pairs_of(input) {
+        let has_bytes = pair.value.as_ref().is_none_or(|value| !value.bytes.is_empty());
+        assert!(has_bytes || pair.key.as_str().contains("/config/"), "an empty value for {}", pair.key);
     }
 }
 

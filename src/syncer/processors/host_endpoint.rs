@@ -93,7 +93,7 @@ fn host_endpoint<'a>(meta: Meta<'a>, spec: Spec<'a>) -> HostEndpoint<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, run};
+    use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::{Dialect, ObjectId};
     use crate::syncer::kinds;
@@ -118,8 +118,9 @@ mod tests {
     fn host_endpoints_match_the_vectors() {
         run(
             "felix",
-            |ctx| vec![Feed::new([kinds::HOST_ENDPOINT], new(ctx))],
+            |ctx| vec![source([kinds::HOST_ENDPOINT], new(ctx))],
             |key| key.starts_with("/calico/v1/host/") && key.contains("/endpoint/") && !key.contains("/workload/"),
+            1,
         );
     }
 }

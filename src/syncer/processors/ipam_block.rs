@@ -115,18 +115,18 @@ fn value(cidr: IpNet, block: Block<'_>) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, run};
+    use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::syncer::kinds;
 
     #[test]
     fn ipam_blocks_match_the_vectors() {
-        let ran = run(
+        run(
             "felix",
-            |ctx| vec![Feed::new([kinds::IPAM_BLOCK], new(ctx))],
+            |ctx| vec![source([kinds::IPAM_BLOCK], new(ctx))],
             |key| key.starts_with("/calico/ipam/v2/assignment/"),
+            1,
         );
-        assert!(!ran.is_empty());
     }
 
     #[test]

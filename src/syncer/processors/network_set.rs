@@ -80,7 +80,7 @@ fn network_set<'a>(namespace: &'a str, meta: Meta<'a>, spec: Spec<'a>) -> Networ
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, run};
+    use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::Dialect;
     use crate::syncer::kinds;
@@ -114,13 +114,9 @@ mod tests {
     fn network_sets_match_the_vectors() {
         run(
             "felix",
-            |ctx| {
-                vec![
-                    Feed::new([kinds::GLOBAL_NETWORK_SET], global(ctx)),
-                    Feed::new([kinds::NETWORK_SET], namespaced(ctx)),
-                ]
-            },
+            |ctx| vec![source([kinds::GLOBAL_NETWORK_SET], global(ctx)), source([kinds::NETWORK_SET], namespaced(ctx))],
             |key| key.starts_with("/calico/v1/netset/"),
+            1,
         );
     }
 }

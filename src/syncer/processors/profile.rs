@@ -286,18 +286,18 @@ fn append(
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, assert_ran, run};
+    use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::syncer::kinds;
 
     #[test]
     fn profiles_match_the_vectors() {
-        let ran = run(
+        run(
             "felix",
-            |ctx| vec![Feed::new([kinds::PROFILE, kinds::NAMESPACE, kinds::SERVICE_ACCOUNT], new(ctx))],
+            |ctx| vec![source([kinds::PROFILE, kinds::NAMESPACE, kinds::SERVICE_ACCOUNT], new(ctx))],
             |key| key.contains("/profile"),
+            6,
         );
-        assert_ran(&ran, 6);
     }
 
     fn object(name: &str, dialect: Dialect) -> Object {

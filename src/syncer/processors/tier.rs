@@ -40,12 +40,11 @@ impl Convert for Tiers {
 mod tests {
     use super::*;
     use crate::syncer::kinds;
-    use crate::syncer::processors::vectors_tests::{Feed, assert_ran, run};
+    use crate::syncer::processors::vectors_tests::{run, source};
 
     #[test]
     fn vectors_of_tiers() {
-        let feeds = |context: &Context| vec![Feed::new([kinds::TIER], new(context))];
-        let ran = run("felix", feeds, |key| key.starts_with("/calico/v1/policy/tier/"));
-        assert_ran(&ran, 3);
+        let sources = |context: &Context| vec![source([kinds::TIER], new(context))];
+        run("felix", sources, |key| key.starts_with("/calico/v1/policy/tier/"), 3);
     }
 }

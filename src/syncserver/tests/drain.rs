@@ -40,7 +40,7 @@ async fn a_drain_without_clients_ends_at_once() {
     let world = World::new(config());
     let began = Instant::now();
     world.handle.drain();
-    timeout(PATIENCE, world.run).await.expect("it ends").expect("it ends well");
+    timeout(PATIENCE, world.run).await.expect("it ends").expect("no panic").expect("it ends well");
     assert!(began.elapsed() < Duration::from_millis(10), "{:?}", began.elapsed());
 }
 
@@ -58,7 +58,7 @@ async fn drains_one_per(config: Config, within: Duration, steady: Duration) {
             assert_eq!(world.handle.connections(), left, "not more than one at a time");
         }
     }
-    timeout(PATIENCE, world.run).await.expect("it ends").expect("it ends well");
+    timeout(PATIENCE, world.run).await.expect("it ends").expect("no panic").expect("it ends well");
     drop(clients);
 }
 
@@ -101,7 +101,7 @@ async fn a_stop_ends_a_drain_even_when_clients_are_stuck() {
     tokio::time::sleep(Duration::from_millis(10)).await;
     world.handle.stop();
     let began = Instant::now();
-    timeout(PATIENCE, world.run).await.expect("it ends").expect("it ends well");
+    timeout(PATIENCE, world.run).await.expect("it ends").expect("no panic").expect("it ends well");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     drop((stuck, clients));
 }

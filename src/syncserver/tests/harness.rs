@@ -13,12 +13,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
 use crate::snapcache::SnapCache;
 use crate::syncer::SyncerType;
+use crate::syncproto::format::WireFormat;
 use crate::syncproto::messages::{ClientHello, Message, Ping, Pong};
 use crate::syncproto::{gob, native, snappy};
 use crate::syncserver::feed::{FeedConfig, FeedKey, Lease};
@@ -27,6 +27,7 @@ use crate::syncserver::filter::Filter;
 use crate::syncserver::ring::Limits;
 use crate::syncserver::wire::Wire;
 use crate::syncserver::{Config, Handle, Listener, Metrics, Server, Stream, TlsSource};
+use crate::tasks::{TaskFailure, TaskRegistry};
 
 /// More than any test waits for, in the time of the test.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1000);
@@ -58,7 +59,7 @@ pub(super) struct World {
     pub(super) handle: Handle,
     pub(super) server_metrics: ServerMetrics,
     pub(super) felix_metrics: SyncerMetrics,
-    pub(super) run: JoinHandle<()>,
+    pub(super) run: JoinHandle<Result<(), TaskFailure>>,
     dial: mpsc::Sender<DuplexStream>,
 }
 
@@ -74,6 +75,16 @@ impl World {
 
     /// A world behind TLS, or behind a listener made of the one in memory.
     pub(super) fn with<L: Listener>(config: Config, tls: Option<TlsSource>, listener: impl FnOnce(Inlet) -> L) -> Self {
+        Self::with_formats(config, tls, listener, Wire::format)
+    }
+
+    /// The same, with encoders of the test's choice.
+    pub(super) fn with_formats<L: Listener>(
+        config: Config,
+        tls: Option<TlsSource>,
+        listener: impl FnOnce(Inlet) -> L,
+        format: fn(Wire) -> Arc<dyn WireFormat>,
+    ) -> Self {
         let felix_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
         let bgp_metrics = SyncerMetrics::unregistered(SyncerType::Bgp);
         let (felix, felix_reader) = SnapCache::new(100, felix_metrics.clone());
@@ -85,7 +96,7 @@ impl World {
         };
         let caches = BTreeMap::from([(SyncerType::Felix, felix_reader), (SyncerType::Bgp, bgp_reader)]);
         let (dial, inlet) = mpsc::channel(1024);
-        let bound = Server::with_listener(listener(Inlet(inlet)), config, caches, metrics, tls);
+        let bound = Server::with_formats(listener(Inlet(inlet)), config, caches, metrics, tls, format);
         let handle = bound.handle();
         let run = tokio::spawn(bound.run(|| {}));
         Self { felix, bgp, handle, server_metrics, felix_metrics, run, dial }
@@ -152,9 +163,10 @@ pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease
         pace_max: pace,
         pace_per_client: pace,
         pumps: None,
+        format: Wire::format,
     };
     let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
-    let feeds = Feeds::new(config, sources, TaskTracker::new(), CancellationToken::new());
+    let feeds = Feeds::new(config, sources, TaskRegistry::new(), CancellationToken::new());
     let key = FeedKey { syncer: SyncerType::Felix, wire: Wire::GobPlain, filter: Filter::default() };
     (cache, feeds.lease(key).expect("there is a felix cache"))
 }

@@ -2,6 +2,7 @@
 //! (but in [`sockets`], where the kernel takes part).
 
 mod drain;
+mod failures;
 mod handshake;
 pub(super) mod harness;
 mod pairing;

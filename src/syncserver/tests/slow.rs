@@ -48,6 +48,7 @@ async fn whoever_lags_by_more_than_is_kept_gets_last_values_and_goes_on() {
         assert!(world.felix_metrics.feed_bytes.get() < 30_000, "what is held is bounded");
         eventually("nobody is behind any more", || metrics.oldest_client_updates.get() == 0).await;
         assert!(metrics.rounds.get() > 50, "{speech:?}");
+        assert_eq!(metrics.lost_wakeups.get(), 0, "{speech:?}: whoever does not read has a reason to lag");
     }
 }
 
@@ -78,6 +79,7 @@ async fn clients_that_fall_out_together_all_get_everything() {
             assert_eq!(client.map.len(), 1999, "{speech:?}");
         }
         assert!(world.felix_metrics.catch_ups.get() >= 10, "{speech:?}");
+        assert_eq!(world.felix_metrics.lost_wakeups.get(), 0, "{speech:?}");
     }
 }
 
@@ -103,6 +105,10 @@ async fn the_slowest_client_is_shown_whatever_the_others_speak() {
         tokio::time::sleep(Duration::from_millis(97)).await;
         assert!(metrics.oldest_client_updates.get() > 300, "{}", metrics.oldest_client_updates.get());
     }
+    // It lacks what was published last some seconds ago, and as old is what it lacks.
+    let lag = world.handle.clients().iter().map(|client| client.lag).max().expect("two clients");
+    assert!(lag >= Duration::from_millis(50 * 97), "{lag:?}");
+    assert_eq!(metrics.lost_wakeups.get(), 0, "its socket is full");
     drop(slow);
     eventually("it has gone", || metrics.oldest_client_updates.get() == 0).await;
 }

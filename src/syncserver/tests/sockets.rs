@@ -55,7 +55,7 @@ async fn tcp_clients_of_both_families_get_what_there_is() {
         client.until("the change", |client| client.map.contains_key("/new")).await;
     }
     handle.stop();
-    run.await.expect("it ends well");
+    run.await.expect("no panic").expect("it ends well");
     for client in &mut clients {
         client.until_closed().await;
     }
@@ -86,7 +86,7 @@ async fn who_is_connected_gets_changes_while_the_threads_of_connections_are_busy
     }
     free.send(()).expect("it waits");
     handle.stop();
-    run.await.expect("it ends well");
+    run.await.expect("no panic").expect("it ends well");
     agents.shutdown_background();
 }
 
@@ -185,7 +185,8 @@ async fn measure_idle_connections() {
     let after = resident();
     let states = handle.clients().iter().map(|client| client.state.as_str()).collect::<std::collections::BTreeSet<_>>();
     let each = (after - before) * 1024 / CONNECTIONS;
-    assert!(each <= 8192, "{each} bytes each; states {states:?}");
+    // The limit of docs/performance.md. Without optimisation it is 3.6 KB, else 2.8 to 3.0 KiB.
+    assert!(each <= 4 << 10, "{each} bytes each; states {states:?}");
     let mut out = std::io::stdout().lock();
     writeln!(out, "{each} bytes per idle connection, all {states:?}").expect("written");
 }

@@ -1,7 +1,7 @@
 // Command wirevectors writes the project's own small set of wire vectors, with nothing but encoding/gob and
 // golang/snappy: go run . ../../vectors/wire
 //
-// Every stream has been read back by Go's own decoder before it is written.
+// Every stream has been read back by Go's own decoder before it is written. The files' names begin with "own_".
 package main
 
 import (
@@ -127,7 +127,7 @@ func write(name string, v M) {
 	if err != nil {
 		panic(err)
 	}
-	if err := os.WriteFile(dir+"/"+name+".json", append(j, '\n'), 0o644); err != nil {
+	if err := os.WriteFile(dir+"/own_"+name+".json", append(j, '\n'), 0o644); err != nil {
 		panic(err)
 	}
 }
@@ -229,8 +229,10 @@ func main() {
 		bad := append(append([]byte{}, z...), 0x02, 0, 0, 0)
 		write("snappy_reserved", M{"category": "snappy", "direction": "s2c", "description": "A chunk of a reserved type.", "origin": "golang/snappy, patched", "encoding": "snappy+gob", "hex": hex.EncodeToString(bad), "decoded": descs(ms), "message_ends": ends, "expect": M{"outcome": "error", "error_class": "snappy"}})
 	}
-	{
-		s1 := []any{MsgServerHello{"v1", "felix", true, 5}, MsgDecoderRestart{"compress", "snappy"}}
+	for name, syncer := range map[string]string{"session_snappy": "felix", "session_snappy_bgp": "bgp", "session_snappy_tunnel_ip_allocation": "tunnel-ip-allocation", "session_snappy_node_status": "node-status"} {
+		hello := hello
+		hello.SyncerType = syncer
+		s1 := []any{MsgServerHello{"v1", syncer, true, 5}, MsgDecoderRestart{"compress", "snappy"}}
 		s2 := []any{kvs, MsgDecoderRestart{"end of snapshot", "snappy"}}
 		s3 := []any{MsgSyncStatus{2}, kvs, MsgPing{now}}
 		b1, _ := enc(s1...)
@@ -242,9 +244,14 @@ func main() {
 		seg := func(from int, b []byte, e, by string, m []any) M {
 			return M{"offset": from, "end": from + len(b), "encoding": e, "ended_by": by, "decoded": descs(m)}
 		}
-		write("session_snappy", M{"category": "session", "description": "Both directions of a compressed session.", "client_to_server_hex": hex.EncodeToString(cb), "server_to_client_hex": hex.EncodeToString(bytes.Join([][]byte{b1, b2, b3}, nil)),
+		write(name, M{"category": "session", "description": "Both directions of a compressed session.", "client_to_server_hex": hex.EncodeToString(cb), "server_to_client_hex": hex.EncodeToString(bytes.Join([][]byte{b1, b2, b3}, nil)),
 			"client_to_server": M{"decoded": descs(c), "message_ends": ce, "outcome": "ok"},
-			"server_to_client": []any{seg(0, b1, "gob", "MsgDecoderRestart", s1), seg(len(b1), b2, "snappy+gob", "MsgDecoderRestart", s2), seg(len(b1)+len(b2), b3, "snappy+gob", "EOF", s3)}})
+			"server_to_client": []any{seg(0, b1, "gob", "MsgDecoderRestart", s1), seg(len(b1), b2, "snappy+gob", "MsgDecoderRestart", s2), seg(len(b1)+len(b2), b3, "snappy+gob", "EOF", s3)},
+			// The values of the end are those of the snapshot, so only the status is news; nobody has the key that is gone.
+			"client_callbacks": []any{M{"status": 1}, M{"updates": []any{
+				M{"key": "/calico/v1/config/LogSeverityScreen", "value": "Info", "revision": "12", "ttl_ns": 0, "update_type": 1},
+				M{"key": "/calico/resources/v3/projectcalico.org/profiles/kns.default", "value": `{"kind":"Profile","metadata":{"resourceVersion":"1309"}}`, "revision": "1309", "ttl_ns": 1500000000, "update_type": 1},
+			}}, M{"status": 2}}})
 	}
 	prim := func(name string, f func(v any) M, vs ...any) {
 		cs := []any{}
@@ -264,4 +271,12 @@ func main() {
 	prim("primitive_float", func(v any) M {
 		return M{"value": fmt.Sprint(v), "bits": fmt.Sprintf("%016x", math.Float64bits(v.(float64)))}
 	}, 0.0, 1.0, -0.5, 1e100)
+	times := []any{}
+	for _, t := range []time.Time{now, now.In(time.FixedZone("", 5*3600+1800)), now.In(time.FixedZone("", -17)), time.Unix(0, 0).UTC(), time.Unix(-1, 999999999).UTC(), {}} {
+		b, _ := t.GobEncode()
+		m := tj(t).(M)
+		m["hex"] = hex.EncodeToString(append([]byte{byte(len(b))}, b...))
+		times = append(times, m)
+	}
+	write("primitive_time", M{"category": "primitive", "description": "primitive_time", "cases": times})
 }

@@ -134,7 +134,13 @@ fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
     }
     // What stands at the moment is seen whenever it began, and not only for the hour after.
     let seen = |name: &str| rules(&alerts).any(|rule| rule["expr"].as_str().is_some_and(|expr| expr.contains(name)));
-    for gauge in ["bulrush_in_sync", "bulrush_problems", "bulrush_datastore_age_seconds"] {
+    for gauge in [
+        "bulrush_in_sync",
+        "bulrush_problems",
+        "bulrush_datastore_age_seconds",
+        "bulrush_folder_held",
+        "bulrush_folder_errors",
+    ] {
         ensure!(seen(gauge), "no alert looks at {gauge}");
     }
     Ok(())

@@ -1,14 +1,13 @@
-//! Runs kustomize and helm, found on PATH or in the cache that `tests/run` builds, and reads what they print.
+//! Runs kustomize and helm and reads what they print.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 
 use super::project;
+use crate::need::{Program, need};
 
 /// A Kubernetes version that the chart takes; helm cannot ask a cluster here.
 const KUBE_VERSION: &str = "1.30.0";
@@ -74,28 +73,30 @@ impl Rendered {
     }
 }
 
-/// Everything that is shipped, each combination that makes sense. Empty without the tools; the reason was printed.
-pub(super) fn variants() -> anyhow::Result<Vec<Rendered>> {
+/// Everything that is shipped, each combination that makes sense. `None`: a tool is left out, the test returns.
+pub(super) fn variants() -> anyhow::Result<Option<Vec<Rendered>>> {
     let mut all = Vec::new();
     for folder in ["deploy/base", "deploy/overlays/calico-manifest", "deploy/overlays/operator-tls"] {
         let metrics: &[&str] = if folder == "deploy/base" { &[] } else { &["deploy/components/metrics"] };
         let monitored: Vec<&str> = metrics.iter().chain(&MONITORING).copied().collect();
         let everything: Vec<&str> = monitored.iter().chain(&POD_NETWORK).copied().collect();
         for components in [&[][..], metrics, &monitored, &POD_NETWORK, &everything] {
-            all.extend(kustomization(folder, components)?);
+            let Some(rendered) = kustomization(folder, components)? else { return Ok(None) };
+            all.push(rendered);
         }
     }
     let together: Vec<&str> = ALL_ON.iter().chain(&TLS).chain(&OTHERS).copied().collect();
-    for values in [&[][..], &ALL_ON, &TLS, &OTHERS, &PLAIN, &together] {
-        all.extend(chart("bulrush", "kube-system", values)?);
+    let charts = [&[][..], &ALL_ON, &TLS, &OTHERS, &PLAIN, &together].map(|values| ("bulrush", "kube-system", values));
+    for (release, namespace, values) in charts.into_iter().chain([("proxy", "calico-helm", &TLS[..])]) {
+        let Some(rendered) = chart(release, namespace, values)? else { return Ok(None) };
+        all.push(rendered);
     }
-    all.extend(chart("proxy", "calico-helm", &TLS)?);
-    Ok(all)
+    Ok(Some(all))
 }
 
-/// Builds a folder with components added, as a user's own kustomization would.
+/// Builds a folder with components added, as a user's own kustomization would. `None`: kustomize is left out, the test returns.
 pub(super) fn kustomization(folder: &str, components: &[&str]) -> anyhow::Result<Option<Rendered>> {
-    let Some(kustomize) = kustomize() else { return Ok(None) };
+    let Some(kustomize) = need(Program::Kustomize) else { return Ok(None) };
     // Kustomize takes only relative paths to local folders; a user's own folder is somewhere beside.
     let beside = project("target");
     // Builds may go elsewhere.
@@ -115,9 +116,9 @@ pub(super) fn kustomization(folder: &str, components: &[&str]) -> anyhow::Result
     render(name, Command::new(kustomize).arg("build").arg(own.path())).map(Some)
 }
 
-/// Renders the chart with values as `--set` takes them.
+/// Renders the chart with values as `--set` takes them. `None`: helm is left out, the test returns.
 pub(super) fn chart(release: &str, namespace: &str, values: &[&str]) -> anyhow::Result<Option<Rendered>> {
-    let Some(helm) = helm() else { return Ok(None) };
+    let Some(helm) = need(Program::Helm) else { return Ok(None) };
     let mut command = Command::new(helm);
     command.args(["template", release]).arg(project("deploy/helm/bulrush"));
     command.args(["--namespace", namespace, "--kube-version", KUBE_VERSION]);
@@ -138,29 +139,4 @@ fn render(name: String, command: &mut Command) -> anyhow::Result<Rendered> {
         serde_saphyr::from_multiple(&text).with_context(|| format!("{name} prints YAML:\n{text}"))?;
     objects.retain(|object| !object.is_null());
     Ok(Rendered { name, objects })
-}
-
-fn kustomize() -> Option<&'static Path> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOUND.get_or_init(|| tool("kustomize")).as_deref()
-}
-
-fn helm() -> Option<&'static Path> {
-    static FOUND: OnceLock<Option<PathBuf>> = OnceLock::new();
-    FOUND.get_or_init(|| tool("helm")).as_deref()
-}
-
-/// `None`: it is nowhere; the reason was printed.
-fn tool(name: &str) -> Option<PathBuf> {
-    let mut version = Command::new(name);
-    version.arg("version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    if version.status().is_ok_and(|status| status.success()) {
-        return Some(name.into());
-    }
-    let built = project("tests/go/.cache").join(name);
-    if !built.exists() {
-        eprintln!("skipped: no {name} on PATH or in tests/go/.cache; `tests/run` builds it where Go is installed");
-        return None;
-    }
-    Some(built)
 }

@@ -19,7 +19,8 @@ const HELLO_BYTES: usize = 4 << 10;
 /// makes of it. Were each kept what it lacks, it would be five times as much.
 const MARGIN: u64 = 4 << 20;
 
-/// How many of those that do not read the status lists, where it lists as many clients as are not honest.
+/// How many of those that do not read the status lists, where it lists as many clients as are not honest: until they are cut,
+/// those that do not read need not be further behind than those that read slowly, only further than the honest ones.
 fn listed(daemon: &Daemon) -> usize {
     let page = http_get(daemon.health, &format!("/status?clients={}", SLOW + STUCK)).unwrap_or_default().1;
     let status: Snapshot = serde_json::from_str(&page).unwrap_or_default();
@@ -28,7 +29,8 @@ fn listed(daemon: &Daemon) -> usize {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_notices() -> anyhow::Result<()> {
-    let mut world = World::new(&[("ServerWriteTimeoutSecs", "5"), ("ServerSendBufferBytes", "16384")]).await?;
+    let options = [("ServerWriteTimeoutSecs", "5"), ("ServerSendBufferBytes", "16384")];
+    let Some(mut world) = World::new(&options).await? else { return Ok(()) };
     let server = world.daemon.sync;
     let start = |name, count, pace| -> anyhow::Result<Vec<Reader>> {
         (0..count).map(|n| Reader::start_with(server, name, n, Throttle(pace))).collect()
@@ -62,20 +64,13 @@ async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_no
     let bound = (SLOW + STUCK) as u64 * PER_CONNECTION + WIRES * MAX_LAG_BYTES + MARGIN;
     ensure!(grown <= bound, "memory grew by {grown} bytes, and by at most {bound} it should");
 
-    let lost: Vec<String> = honest.iter().filter_map(Reader::lost).collect();
-    ensure!(lost.is_empty(), "whoever reads stays: {lost:?}\n{}", world.daemon.log());
+    let lost: Vec<String> = honest.iter().chain(&slow).filter_map(Reader::lost).collect();
+    ensure!(lost.is_empty(), "readers stay, however slowly they read: {lost:?}\n{}", world.daemon.log());
     let log = world.daemon.log();
-    let said_of = |name: &str, what: &str| {
-        let agent = format!("agent=\"{name}\"");
-        log.lines().any(|line| line.contains(&agent) && line.contains(what))
-    };
     for n in 0..STUCK {
-        let said = said_of(&format!("stuck-{n}"), "took not one byte within the write timeout");
-        ensure!(said, "nothing is said of stuck-{n}:\n{log}");
-    }
-    // On a machine that is busy enough, a slow reader may be taken for one that does not read; then that is said.
-    for (n, lost) in slow.iter().enumerate().filter_map(|(n, reader)| Some((n, reader.lost()?))) {
-        ensure!(said_of(&format!("slow-{n}"), "client disconnected"), "{lost}:\n{log}");
+        let agent = format!("agent=\"stuck-{n}\"");
+        let cut = |line: &str| line.contains(&agent) && line.contains("took not one byte within the write timeout");
+        ensure!(log.lines().any(cut), "nothing is said of stuck-{n}:\n{log}");
     }
     Ok(())
 }

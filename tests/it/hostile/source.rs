@@ -35,14 +35,14 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Starts an etcd and fills it.
-    pub(super) async fn new() -> anyhow::Result<Self> {
-        let server = Etcd::start().await;
+    /// Starts an etcd and fills it. `None`: etcd is left out.
+    pub(super) async fn new() -> anyhow::Result<Option<Self>> {
+        let Some(server) = Etcd::start().await else { return Ok(None) };
         let mut source = Self { etcd: server.client().await, server, versions: vec![None; SETS], changes: 0 };
         for _ in 0..SETS / CHANGES {
             source.change().await?;
         }
-        Ok(source)
+        Ok(Some(source))
     }
 
     /// Where it is.

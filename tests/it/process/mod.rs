@@ -14,6 +14,7 @@ use crate::daemon::{Daemon, eventually};
 
 mod configuration;
 mod datastore_away;
+mod folder;
 mod forwarded;
 mod logging;
 mod looking_in;

@@ -2,15 +2,19 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::ensure;
 use serde_json::Value;
+use tokio::time::Instant;
 
 use super::{Served, Watcher, pool, text_of};
 use crate::daemon::{Daemon, eventually, http_get};
 
 /// A shutdown time that no test lives to see.
 const NEVER: &str = "3000";
+/// Time for an end at once, on a busy machine: less than the shutdown time that a test gives a daemon otherwise.
+const AT_ONCE: Duration = Duration::from_secs(4);
 /// Switches jemalloc's sampling on.
 const SAMPLING: (&str, &str) = ("MALLOC_CONF", "prof:true,prof_active:true,lg_prof_sample:19");
 
@@ -23,6 +27,14 @@ fn phase(daemon: &Daemon) -> Option<String> {
 fn wait_for_log(daemon: &Daemon, text: &str) -> anyhow::Result<()> {
     let seen = || daemon.log().contains(text).then_some(());
     eventually(&format!("the log says {text:?}"), seen).map_err(|error| error.context(daemon.log()))
+}
+
+/// Ends the daemon by a signal, and fails when it takes its time.
+fn ends_at_once(daemon: &mut Daemon) -> anyhow::Result<()> {
+    let began = Instant::now();
+    daemon.end()?;
+    ensure!(began.elapsed() < AT_ONCE, "at once, not after {:?}:\n{}", began.elapsed(), daemon.log());
+    Ok(())
 }
 
 #[test]
@@ -52,14 +64,14 @@ fn the_second_signal_ends_at_once_with_0() -> anyhow::Result<()> {
     daemon.signal("TERM")?;
     eventually("the daemon drains", || phase(&daemon).filter(|phase| phase == "draining"))?;
     ensure!(daemon.metric("typha_connections_active")? > 0.0, "clients are left:\n{}", daemon.log());
-    daemon.end()
+    ends_at_once(&mut daemon)
 }
 
 #[test]
 fn a_daemon_without_clients_ends_at_once() -> anyhow::Result<()> {
     let served = Served::new()?;
     let mut daemon = served.daemon(&[("ShutdownTimeoutSecs", NEVER)])?;
-    daemon.end()
+    ends_at_once(&mut daemon)
 }
 
 #[test]

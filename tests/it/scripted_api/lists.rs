@@ -265,7 +265,8 @@ async fn too_large_a_page_is_asked_for_again_in_halves() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_fails_says_what_was_tried() {
-    let (store, mut api) = scripted::start(|config| config.endpoint = Some("https://api.example:6443".to_owned()));
+    let (store, mut api) =
+        scripted::start(|config| config.endpoint = Some("https://api.example:6443".to_owned().into()));
     let pages = tokio::spawn(store.list(&kinds::IP_POOL).collect::<Vec<_>>());
     api.watch("/apis/crd.projectcalico.org/v1/ippools").await.refuse(500, "InternalError", "etcdserver: no leader");
     let pages = pages.await.expect("no panic");

@@ -8,25 +8,27 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bulrush::datastore::kubernetes::{CalicoGroup, KubernetesStore};
 use bulrush::datastore::{Datastore, Event, Kind, Malformed, Object, ObjectId};
 use bulrush::model::Revision;
-use bulrush::syncer::pipelines::Flavour;
+use bulrush::syncer::pipelines::{Flavour, Source};
 use serde_json::{Value as Json, json};
 use tokio::task::AbortHandle;
 
-use crate::data_model_vectors::{BUILT_IN_GROUPS, Store, run_all, text};
+use crate::data_model_vectors::pipeline;
 use crate::scripted::{self, Asked, Feed, ScriptedApi, status};
+use crate::vectors::data_model::{BUILT_IN_GROUPS, Case, Store, run_all};
 
-fn of_kubernetes(datastore: &str) -> bool {
-    datastore.starts_with("kdd-")
+/// The pipeline of a case of Kubernetes; other cases have none here.
+fn of_kubernetes(case: &Case) -> Vec<Source> {
+    if case.datastore.starts_with("kdd-") { pipeline(Flavour::Kubernetes, case) } else { Vec::new() }
 }
 
 #[test]
 fn all_kubernetes_vectors_through_streaming_lists() {
-    run_all(of_kubernetes, |_| Flavour::Kubernetes, |case| Server::start(case, None));
+    run_all(of_kubernetes, None, |case| Server::start(case, None));
 }
 
 #[test]
 fn all_kubernetes_vectors_through_pages() {
-    run_all(of_kubernetes, |_| Flavour::Kubernetes, |case| Server::start(case, Some(1)));
+    run_all(of_kubernetes, None, |case| Server::start(case, Some(1)));
 }
 
 /// A store over a server with content.
@@ -57,8 +59,8 @@ struct Served {
 }
 
 impl Server {
-    fn start(case: &Json, page: Option<usize>) -> Self {
-        let (group, calico_path) = match text(case, "datastore") {
+    fn start(case: &Case, page: Option<usize>) -> Self {
+        let (group, calico_path) = match &*case.datastore {
             "kdd-v1" => (CalicoGroup::CrdV1, "crd.projectcalico.org/v1"),
             _ => (CalicoGroup::V3, "projectcalico.org/v3"),
         };

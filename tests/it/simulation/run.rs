@@ -414,7 +414,12 @@ impl World<'_> {
         let book = self.ledger.book();
         book.agents.iter().try_for_each(|(name, agent)| {
             invariant_final_state(&book, agent, &self.store).map_err(|words| format!("{name}: {words}"))
-        })
+        })?;
+        // Whoever lags has a reason: its host is away, its link is slow, or it does not read.
+        match book.metrics.iter().map(|metrics| metrics.lost_wakeups.get()).sum::<u64>() {
+            0 => Ok(()),
+            times => Err(format!("{times} times an agent was forgotten until housekeeping woke it")),
+        }
     }
 
     fn summary(&self) -> Summary {

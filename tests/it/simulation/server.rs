@@ -212,7 +212,7 @@ async fn one_life(site: &Site) -> turmoil::Result {
     tasks.spawn("watches", async move { hub.run(cancel).await });
 
     tokio::select! {
-        () = bound.run(|| {}) => {}
+        served = bound.run(|| {}) => served?,
         failure = tasks.failure() => return Err(failure.into()),
         () = obey(handle, folder, name, ledger.clone(), orders.clone()) => return Err("the script is gone".into()),
     }

@@ -1,5 +1,5 @@
-//! A real Kubernetes API server over a real etcd, for tests: found on PATH or in the cache that `tests/run` builds, started on
-//! free ports, killed by process id, started again on the same data.
+//! A real Kubernetes API server over a real etcd, for tests: found by [`need`], started on free ports, killed by process id,
+//! started again on the same data.
 //!
 //! There is nothing but the API server: no kubelet, scheduler or controller. Whoever needs pods with addresses, EndpointSlices
 //! or finished namespaces writes them. [`rest`] is the way in for writes, [`crds`] knows the custom resources, [`seed`] writes
@@ -29,6 +29,7 @@ use tempfile::TempDir;
 
 use self::rest::Rest;
 use self::wait::eventually;
+use crate::need::{Program, need};
 use crate::real_etcd::{Etcd, TlsFiles, free_port, issue_certificates};
 
 /// How long a started server may take until it is ready. Some 3 s on an idle machine.
@@ -74,6 +75,7 @@ pub(crate) struct Options {
 
 /// A running API server and its etcd. Both end when it is dropped.
 pub(crate) struct ApiServer {
+    program: PathBuf,
     child: Option<Child>,
     /// The storage.
     pub(crate) etcd: Etcd,
@@ -84,18 +86,18 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server and waits until it is ready and has made its own namespace. `None`: there is no kube-apiserver here; the reason was printed.
+    /// Starts a server and waits until it is ready and has made its own namespace. `None`: it is left out, the test returns.
     pub(crate) async fn start() -> Option<Self> {
         Self::start_with(Options::default()).await
     }
 
     /// The same, with something special.
     pub(crate) async fn start_with(options: Options) -> Option<Self> {
-        binary()?;
+        let program = need(Program::KubeApiserver)?;
         let dir = TempDir::new().unwrap();
         let tls = issue_certificates(dir.path());
         write_files(dir.path());
-        let mut server = Self { child: None, etcd: Etcd::start().await, dir, tls, port: 0, options };
+        let mut server = Self { program, child: None, etcd: Etcd::start().await?, dir, tls, port: 0, options };
         for _ in 0..PORT_ATTEMPTS {
             server.port = free_port();
             if server.try_run().await {
@@ -232,7 +234,7 @@ impl ApiServer {
             ("disable-admission-plugins", "ServiceAccount".to_owned()),
             ("profiling", "false".to_owned()),
         ];
-        let child = Command::new(binary().expect("looked for before"))
+        let child = Command::new(&self.program)
             .args(flags.map(|(name, value)| format!("--{name}={value}")))
             .args(&self.options.flags)
             .stdin(Stdio::null())
@@ -302,24 +304,4 @@ fn write_files(dir: &Path) {
 fn free_name() -> usize {
     static NEXT: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
-}
-
-/// Where the server's program is. `None`: nowhere; the reason was printed.
-fn binary() -> Option<&'static Path> {
-    static BINARY: OnceLock<Option<PathBuf>> = OnceLock::new();
-    let found = BINARY.get_or_init(|| {
-        let mut version = Command::new("kube-apiserver");
-        version.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
-        if version.status().is_ok_and(|status| status.success()) {
-            return Some(PathBuf::from("kube-apiserver"));
-        }
-        let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/go/.cache/kube-apiserver");
-        built.exists().then_some(built)
-    });
-    if found.is_none() {
-        eprintln!(
-            "skipped: no kube-apiserver on PATH or in tests/go/.cache; `tests/run` builds it where Go is installed"
-        );
-    }
-    found.as_deref()
 }

@@ -202,24 +202,24 @@ fn setting_pair(key: Key, text: Option<String>, revision: &Revision) -> KvPair {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, assert_ran, run};
+    use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::Dialect;
     use crate::syncer::kinds;
 
     #[test]
     fn configuration_matches_the_vectors() {
-        let ran = run(
+        run(
             "felix",
             |ctx| {
                 vec![
-                    Feed::new([kinds::FELIX_CONFIGURATION], felix_configuration(ctx)),
-                    Feed::new([kinds::CLUSTER_INFORMATION], cluster_information(ctx)),
+                    source([kinds::FELIX_CONFIGURATION], felix_configuration(ctx)),
+                    source([kinds::CLUSTER_INFORMATION], cluster_information(ctx)),
                 ]
             },
             |key| key.contains("/config/") || key.contains("/felixconfigurations/") || key == READY_KEY,
+            8,
         );
-        assert_ran(&ran, 8);
     }
 
     fn sent(kind: ConfigKind, name: &str, body: &str) -> Vec<(String, String)> {

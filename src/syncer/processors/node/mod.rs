@@ -99,7 +99,7 @@ fn whole_key(id: &ObjectId) -> Key {
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, assert_ran, run};
+    use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::syncer::kinds;
 
@@ -136,19 +136,19 @@ mod tests {
 
     #[test]
     fn nodes_match_the_vectors() {
-        let ran = run(
+        run(
             "felix",
-            |ctx| vec![Feed::new([kinds::CALICO_NODE, kinds::K8S_NODE], felix(ctx))],
+            |ctx| vec![source([kinds::CALICO_NODE, kinds::K8S_NODE], felix(ctx))],
             |key| key.contains("/nodes/") || key.starts_with("/calico/v1/host/") || key.starts_with("/calico/ipam/"),
+            5,
         );
-        assert_ran(&ran, 5);
         for syncer in ["bgp", "tunnel-ip-allocation"] {
-            let ran = run(
+            run(
                 syncer,
-                |ctx| vec![Feed::new([kinds::CALICO_NODE, kinds::K8S_NODE], whole(ctx))],
+                |ctx| vec![source([kinds::CALICO_NODE, kinds::K8S_NODE], whole(ctx))],
                 |key| key.contains("/nodes/"),
+                1,
             );
-            assert!(!ran.is_empty());
         }
     }
 }

@@ -55,11 +55,12 @@ mod tests {
     use super::*;
     use crate::datastore::{Dialect, Object, ObjectId};
     use crate::syncer::kinds;
-    use crate::syncer::processors::vectors_tests::{Feed, assert_ran, run};
+    use crate::syncer::pipelines::Source;
+    use crate::syncer::processors::vectors_tests::{run, source};
 
     #[test]
     fn vectors_of_policies() {
-        let feeds = |context: &Context| {
+        let sources = |context: &Context| {
             let calico = [
                 kinds::GLOBAL_NETWORK_POLICY,
                 kinds::STAGED_GLOBAL_NETWORK_POLICY,
@@ -67,19 +68,18 @@ mod tests {
                 kinds::STAGED_NETWORK_POLICY,
                 kinds::STAGED_KUBERNETES_NETWORK_POLICY,
             ];
-            let mut feeds: Vec<Feed> =
-                calico.into_iter().map(|kind| Feed::new([kind.clone()], super::calico(&kind, context))).collect();
-            feeds.push(Feed::new([kinds::K8S_NETWORK_POLICY], kubernetes(context)));
-            feeds.push(Feed::new([kinds::K8S_CLUSTER_NETWORK_POLICY], cluster(context)));
-            feeds
+            let mut sources: Vec<Source> =
+                calico.into_iter().map(|kind| source([kind.clone()], super::calico(&kind, context))).collect();
+            sources.push(source([kinds::K8S_NETWORK_POLICY], kubernetes(context)));
+            sources.push(source([kinds::K8S_CLUSTER_NETWORK_POLICY], cluster(context)));
+            sources
         };
         let owns = |key: &str| {
             key.starts_with("/calico/v1/policy/")
                 && !key.starts_with("/calico/v1/policy/profile/")
                 && !key.ends_with("/metadata")
         };
-        let ran = run("felix", feeds, owns);
-        assert_ran(&ran, 33);
+        run("felix", sources, owns, 33);
     }
 
     fn convert(mut processor: Box<dyn Processor>, dialect: Dialect, body: &str) -> (Option<String>, Option<String>) {

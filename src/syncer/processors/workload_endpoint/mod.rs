@@ -103,7 +103,7 @@ fn key(node: &str, orchestrator: &str, namespace: &str, workload: &str, endpoint
 
 #[cfg(test)]
 mod tests {
-    use super::super::vectors_tests::{Feed, run};
+    use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::syncer::kinds;
 
@@ -111,8 +111,9 @@ mod tests {
     fn workload_endpoints_match_the_vectors() {
         run(
             "felix",
-            |ctx| vec![Feed::new([kinds::WORKLOAD_ENDPOINT, kinds::POD], new(ctx))],
+            |ctx| vec![source([kinds::WORKLOAD_ENDPOINT, kinds::POD], new(ctx))],
             |key| key.contains("/workload/"),
+            1,
         );
     }
 }

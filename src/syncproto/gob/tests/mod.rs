@@ -7,6 +7,7 @@ mod properties;
 mod vectors;
 
 use super::{Decoder, Envelope, Error, Limits};
+use crate::syncproto::vectors_tests::unhex;
 
 /// Decodes a stream that arrives in these pieces; returns the messages and how it ended.
 fn decode<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limits: Limits) -> (Vec<Envelope>, Result<(), Error>) {
@@ -37,14 +38,6 @@ fn cut<'a>(bytes: &'a [u8], places: &[usize]) -> Vec<&'a [u8]> {
         start = place;
     }
     pieces
-}
-
-/// Bytes from hexadecimal digits; white space does not matter.
-fn unhex(text: &str) -> Vec<u8> {
-    let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-    assert_eq!(digits.len() % 2, 0, "odd number of digits");
-    let digit = |byte: u8| char::from(byte).to_digit(16).expect("a hexadecimal digit");
-    digits.chunks(2).map(|pair| u8::try_from(digit(pair[0]) << 4 | digit(pair[1])).expect("two digits")).collect()
 }
 
 /// The opposite of [`unhex`].

@@ -1,20 +1,22 @@
 //! Replays recorded and hand-made streams: see the README of the vectors' folder.
 
-use std::path::{Path, PathBuf};
-
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::{Map, Value, json};
 
 use super::super::number::{float, put_int, put_uint, uint_value, unfold_sign};
 use super::super::{Decoder, Envelope, Error, ErrorClass, Limits, client_prefix, encode, exercise, server_prefix};
-use super::{cut, decode, hex, unhex};
+use super::{cut, decode, hex};
 use crate::syncproto::messages::{GoRevision, GobTime, Message, SerializedUpdate};
 use crate::syncproto::snappy;
+use crate::syncproto::vectors_tests::{list, text, unhex, vectors};
 
 /// Every stream is cut at random places this many times.
 const SPLITS: u64 = 5;
+
+/// Go's zero time, in seconds since 1970.
+const YEAR_ONE: i64 = -62_135_596_800;
 
 /// As generous as Go, so that outcomes can be compared.
 const LIKE_GO: Limits = Limits {
@@ -31,45 +33,6 @@ fn end_of(end: Result<(), Error>) -> Result<(), &'static str> {
         Ok(()) | Err(ErrorClass::EndOfStream) => Ok(()),
         Err(class) => Err(class.as_str()),
     }
-}
-
-/// The folder of vectors: `BULRUSH_VECTORS`, the shared one beside the project, or our own small set.
-fn folder() -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let shared = std::env::var_os("BULRUSH_VECTORS").map_or_else(|| root.join("../shared/vectors"), PathBuf::from);
-    let vectors = if shared.is_dir() { shared } else { root.join("tests/vectors") };
-    vectors.join("wire")
-}
-
-/// All vectors of these categories.
-fn vectors(categories: &[&str]) -> Vec<Value> {
-    const KNOWN: &[&str] =
-        &["single", "stream", "otherversion", "legal", "malformed", "snappy", "session", "primitive"];
-    let folder = folder();
-    let mut vectors = Vec::new();
-    for entry in std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("reading {}: {error}", folder.display())) {
-        let path = entry.expect("an entry of the folder").path();
-        if path.extension().is_none_or(|extension| extension != "json") {
-            continue;
-        }
-        let text = std::fs::read_to_string(&path).expect("a readable file");
-        let vector: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-        let category = string(&vector, "category");
-        assert!(KNOWN.contains(&category), "{}: unknown category {category}", path.display());
-        if categories.contains(&category) {
-            vectors.push(vector);
-        }
-    }
-    assert!(!vectors.is_empty(), "no vectors of {categories:?} in {}", folder.display());
-    vectors
-}
-
-fn string<'a>(value: &'a Value, name: &str) -> &'a str {
-    value[name].as_str().unwrap_or_else(|| panic!("no text {name} in {value}"))
-}
-
-fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
-    value[name].as_array().unwrap_or_else(|| panic!("no list {name} in {value}"))
 }
 
 /// Random cuts, the same in every run.
@@ -113,17 +76,17 @@ fn decode_snappy<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Envelop
 #[test]
 fn vectors_of_streams_decode_as_go_decodes_them() {
     for vector in vectors(&["single", "stream", "otherversion", "legal", "malformed", "snappy"]) {
-        let name = string(&vector, "name");
-        let bytes = unhex(string(&vector, "hex"));
+        let name = text(&vector, "name");
+        let bytes = unhex(text(&vector, "hex"));
         let expected: Vec<Value> = list(&vector, "decoded").iter().map(lossy).collect();
         let expect = &vector["expect"];
-        let expected_end = match string(expect, "outcome") {
+        let expected_end = match text(expect, "outcome") {
             "ok" => Ok(()),
-            "error" => Err(string(expect, "error_class")),
+            "error" => Err(text(expect, "error_class")),
             other => panic!("{name}: unknown outcome {other}"),
         };
         for pieces in splits(&bytes) {
-            let (messages, end) = match string(&vector, "encoding") {
+            let (messages, end) = match text(&vector, "encoding") {
                 "gob" => {
                     let (messages, end) = decode(pieces, LIKE_GO);
                     (messages, end_of(end))
@@ -145,13 +108,13 @@ fn vectors_of_streams_decode_as_go_decodes_them() {
 #[test]
 fn vectors_of_streams_end_each_message_where_go_does() {
     for vector in vectors(&["single", "stream", "otherversion", "legal", "malformed"]) {
-        let bytes = unhex(string(&vector, "hex"));
+        let bytes = unhex(text(&vector, "hex"));
         let mut decoder = Decoder::new(LIKE_GO);
         decoder.push(&bytes);
         for end in list(&vector, "message_ends") {
             decoder.next().unwrap().unwrap();
             let used = bytes.len() - decoder.buffered();
-            assert_eq!(Some(used as u64), end.as_u64(), "{}", string(&vector, "name"));
+            assert_eq!(Some(used as u64), end.as_u64(), "{}", text(&vector, "name"));
         }
     }
 }
@@ -160,7 +123,7 @@ fn vectors_of_streams_end_each_message_where_go_does() {
 fn vectors_within_a_server_s_limits_never_exceed_them() {
     for vector in vectors(&["single", "stream", "otherversion", "legal", "malformed", "snappy"]) {
         let mut input = vec![17];
-        input.extend(unhex(string(&vector, "hex")));
+        input.extend(unhex(text(&vector, "hex")));
         exercise::decode(&input);
         snappy::exercise::decode(&input);
     }
@@ -169,10 +132,10 @@ fn vectors_within_a_server_s_limits_never_exceed_them() {
 #[test]
 fn vectors_decoded_and_encoded_again_decode_to_the_same() {
     for vector in vectors(&["single", "stream", "otherversion", "legal"]) {
-        if string(&vector["expect"], "outcome") != "ok" {
+        if text(&vector["expect"], "outcome") != "ok" {
             continue;
         }
-        let (messages, _) = decode([&unhex(string(&vector, "hex"))[..]], LIKE_GO);
+        let (messages, _) = decode([&unhex(text(&vector, "hex"))[..]], LIKE_GO);
         for Envelope(message) in messages {
             let Some(mut message) = message else { continue };
             if let Message::Kvs(updates) = &mut message {
@@ -192,17 +155,17 @@ fn vectors_decoded_and_encoded_again_decode_to_the_same() {
 #[test]
 fn vectors_of_sessions_decode_in_both_directions() {
     for vector in vectors(&["session"]) {
-        let name = string(&vector, "name");
-        let from_client = unhex(string(&vector, "client_to_server_hex"));
+        let name = text(&vector, "name");
+        let from_client = unhex(text(&vector, "client_to_server_hex"));
         let expected = &vector["client_to_server"];
         let expected_messages: Vec<Value> = list(expected, "decoded").iter().map(lossy).collect();
         for pieces in splits(&from_client) {
             let (messages, end) = decode(pieces, Limits::server());
             assert_eq!(messages.iter().map(to_json).collect::<Vec<_>>(), expected_messages, "{name}");
-            assert_eq!(end.is_ok(), string(expected, "outcome") == "ok", "{name}: {end:?}");
+            assert_eq!(end.is_ok(), text(expected, "outcome") == "ok", "{name}: {end:?}");
         }
 
-        let from_server = unhex(string(&vector, "server_to_client_hex"));
+        let from_server = unhex(text(&vector, "server_to_client_hex"));
         let segments = list(&vector, "server_to_client");
         for segment in segments {
             session_segment(name, &from_server, segment);
@@ -220,7 +183,7 @@ fn vectors_of_sessions_decode_in_both_directions() {
 fn session_segment(name: &str, from_server: &[u8], segment: &Value) {
     let place = |name: &str| usize::try_from(segment[name].as_u64().expect("an offset")).expect("a small offset");
     let bytes = &from_server[place("offset")..place("end")];
-    let (messages, end) = match string(segment, "encoding") {
+    let (messages, end) = match text(segment, "encoding") {
         "gob" => {
             let (messages, end) = decode([bytes], LIKE_GO);
             (messages, end_of(end))
@@ -229,7 +192,7 @@ fn session_segment(name: &str, from_server: &[u8], segment: &Value) {
     };
     let expected: Vec<Value> = list(segment, "decoded").iter().map(lossy).collect();
     assert_eq!(messages.iter().map(to_json).collect::<Vec<_>>(), expected, "{name}");
-    let in_order = ["EOF", "MsgDecoderRestart"].contains(&string(segment, "ended_by"));
+    let in_order = ["EOF", "MsgDecoderRestart"].contains(&text(segment, "ended_by"));
     assert_eq!(end.is_ok(), in_order, "{name}: {end:?}");
 }
 
@@ -273,36 +236,57 @@ fn decode_session<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> Vec<Envelop
 #[test]
 fn vectors_of_primitives_are_encoded_and_decoded() {
     for vector in vectors(&["primitive"]) {
-        let name = string(&vector, "name");
+        let name = text(&vector, "name");
         for case in list(&vector, "cases") {
-            let bytes = unhex(string(case, "hex"));
+            let bytes = unhex(text(case, "hex"));
             let mut out = BytesMut::new();
-            match name {
+            // The file may be named behind it.
+            match name.split(' ').next().unwrap_or_default() {
                 "primitive_uint" => {
-                    let value: u64 = string(case, "value").parse().unwrap();
+                    let value: u64 = text(case, "value").parse().unwrap();
                     put_uint(&mut out, value);
                     assert_eq!(uint_value(&bytes), value);
                 }
                 "primitive_int" => {
-                    let value: i64 = string(case, "value").parse().unwrap();
+                    let value: i64 = text(case, "value").parse().unwrap();
                     put_int(&mut out, value);
                     assert_eq!(unfold_sign(uint_value(&bytes)), value);
                 }
                 "primitive_string" => {
-                    let value = string(case, "value");
+                    let value = text(case, "value");
                     put_uint(&mut out, value.len() as u64);
                     out.extend_from_slice(value.as_bytes());
                 }
                 "primitive_float" => {
                     let value = float(uint_value(&bytes));
-                    assert_eq!(format!("{:016x}", value.to_bits()), string(case, "bits"));
+                    assert_eq!(format!("{:016x}", value.to_bits()), text(case, "bits"));
                     put_uint(&mut out, value.to_bits().swap_bytes());
                 }
-                other => panic!("unknown primitive {other}"),
+                "primitive_time" => time(&mut out, &bytes, case),
+                _ => panic!("{name}: unknown kind of primitive"),
             }
-            assert_eq!(hex(&out), string(case, "hex"), "{name}");
+            assert_eq!(hex(&out), text(case, "hex"), "{name}");
         }
     }
+}
+
+/// Decodes the bare encoding of a time, its length and its bytes, and encodes it again.
+fn time(out: &mut BytesMut, encoded: &[u8], case: &Value) {
+    let (&length, bytes) = encoded.split_first().expect("a time has a length");
+    assert_eq!(usize::from(length), bytes.len(), "a time is as long as it says: {case}");
+    let time = GobTime::from_wire(Bytes::copy_from_slice(bytes)).expect("a time that Go sends");
+    let decoded = time_to_json(&time);
+    if case["zero"] == true {
+        assert_eq!((&decoded["unix_sec"], &decoded["nsec"]), (&json!(YEAR_ONE), &json!(0)), "{case}");
+    } else {
+        assert!(case["unix_sec"].is_number() && case["nsec"].is_number(), "a time has unix_sec and nsec: {case}");
+        assert_eq!((&decoded["unix_sec"], &decoded["nsec"]), (&case["unix_sec"], &case["nsec"]), "{case}");
+    }
+    // The same moment in UTC, which is what we send of our own; other zones are only ever sent back as they came.
+    let in_utc = GobTime::from_system_time(time.to_system_time().expect("a time in range"));
+    assert_eq!(in_utc.0[1..13], bytes[1..13], "{case}");
+    put_uint(out, time.0.len() as u64);
+    out.extend_from_slice(if bytes.ends_with(&[0xff, 0xff]) { &in_utc.0 } else { &time.0 });
 }
 
 /// An expected message with the text that cannot be UTF-8 for us replaced as our decoder replaces it.

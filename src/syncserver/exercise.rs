@@ -1,0 +1,49 @@
+//! What the fuzz target does with an input, for tests that replay its corpus.
+
+use super::handshake::{Handshake, Hello};
+use super::inbound::{ClientEvent, Inbound};
+
+/// Gives the input, without its first byte, to a server as what a client sends, from its first byte on, whole and in pieces
+/// whose size the first byte chooses. Panics when the pieces matter.
+pub fn client_says(input: &[u8]) {
+    let Some((size, stream)) = input.split_first() else { return };
+    let whole = run(stream, stream.len().max(1));
+    assert_eq!(whole, run(stream, usize::from(*size).max(1)), "the size of the pieces must not matter");
+}
+
+/// What came of it: what the hello asks for, what was said after it, and whether the connection has to end.
+fn run(stream: &[u8], size: usize) -> (Option<String>, Vec<ClientEvent>, bool) {
+    let mut handshake = Handshake::new();
+    let (mut hello, mut events) = (None, Vec::new());
+    let mut inbound: Option<Inbound> = None;
+    for piece in stream.chunks(size) {
+        match &mut inbound {
+            Some(inbound) => inbound.push(piece),
+            None => match handshake.on_bytes(piece) {
+                Ok(None) => continue,
+                Ok(Some(Hello { agent, syncer, wire, filter, inbound: rest })) => {
+                    hello = Some(format!("{agent:?} {syncer} {wire:?} {filter:?}"));
+                    inbound = Some(rest);
+                }
+                Err(_) => return (hello, events, true),
+            },
+        }
+        let Some(inbound) = &mut inbound else { continue };
+        loop {
+            match inbound.next() {
+                Ok(Some(event)) => events.push(event),
+                Ok(None) => break,
+                Err(_) => return (hello, events, true),
+            }
+        }
+    }
+    (hello, events, false)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_corpus_of_clients_does_no_harm() {
+        crate::fuzzing::replay("server_session", super::client_says);
+    }
+}
