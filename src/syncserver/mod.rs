@@ -59,7 +59,7 @@ mod transport;
 mod turns;
 mod wire;
 
-pub use config::{Config, DEFAULT_PORT, RANDOM_SEED};
+pub use config::{Config, DEFAULT_PORT, Pumps, RANDOM_SEED};
 pub use filter::Filter;
 pub use handshake::Agent;
 pub use peers::Peers;

@@ -229,9 +229,10 @@ impl Shard {
 }
 
 /// The pumps of a feed.
-#[derive(Default)]
 pub(super) struct Pump {
     shards: Box<[Shard]>,
+    /// Connections in a row that one of them serves.
+    row: u64,
 }
 
 impl std::fmt::Debug for Pump {
@@ -244,7 +245,13 @@ impl Pump {
     /// Pumps for a runtime with so many workers.
     pub(super) fn new(workers: usize) -> Self {
         let shards = workers.clamp(1, MAX_SHARDS);
-        Self { shards: (0..shards).map(|_| Shard::default()).collect() }
+        Self { shards: (0..shards).map(|_| Shard::default()).collect(), row: ROW }
+    }
+
+    /// The same pumps, with so many connections in a row for each.
+    pub(super) fn with_rows_of(mut self, connections: u64) -> Self {
+        self.row = connections.max(1);
+        self
     }
 
     /// How many there are.
@@ -276,7 +283,7 @@ impl Pump {
 
     fn shard_of(&self, id: u64) -> &Shard {
         let shards = self.shards.len() as u64;
-        &self.shards[usize::try_from(id / ROW % shards).expect("a remainder of a usize is a usize")]
+        &self.shards[usize::try_from(id / self.row % shards).expect("a remainder of a usize is a usize")]
     }
 
     /// There is more in the ring: has it taken to all clients that rest. A few clients are served at once: waking somebody to

@@ -138,6 +138,7 @@ impl Server {
             snapshot_max_age: config.snapshot_max_age.min(config.max_fall_behind / 2),
             pace_max: config.pace_max,
             pace_per_client: config.pace_per_client,
+            pumps: config.pumps,
             format,
         };
         let (tasks, stop_feeds) = (TaskRegistry::new(), CancellationToken::new());
