@@ -41,7 +41,7 @@ impl Files {
 
     /// How a server reads it.
     pub(super) fn config(&self) -> FileConfig {
-        FileConfig { path: self.path(), quiet: Duration::from_millis(50) }
+        FileConfig { quiet: Duration::from_millis(50), ..FileConfig::new(self.path()) }
     }
 
     /// Brings the files up to date, each at once and whole, wherever the folder is now.
