@@ -16,8 +16,8 @@
 //!
 //! Invariants:
 //! - per key, what comes out is New, then any number of Updated, then Deleted, and so on; a key whose object still has the
-//!   revision and the value that were sent is not sent again, so after a new list only differences are sent. Revisions alone do
-//!   not tell: a datastore that was restored from a backup gives them out a second time;
+//!   revision that was sent is not sent again, so after a new list only differences are sent. In a list the value has to be the
+//!   same as well: a datastore that was restored from a backup gives revisions out a second time, and is listed anew;
 //! - a key is deleted only because its object is gone or no longer has it: a list that does not contain it, an event;
 //!   never because the kind or the datastore is away;
 //! - nothing comes out while the source is in wait-for-ready;
@@ -109,12 +109,21 @@ struct KindState {
 
 #[derive(Debug)]
 struct Known {
-    /// Digest of the revision and value that were sent. By accident a change has the same one in one of 2^64 cases.
-    sent: u64,
+    /// Digests of the revision and of the value that were sent. By accident, another one has the same in one of 2^64 cases.
+    revision: u64,
+    value: u64,
     /// Index of the kind whose object has the key; [`NO_KIND`] for what the processor adds by itself. Small, for there is
     /// one for each key.
     kind: u32,
     list: u32,
+}
+
+/// How an object was learnt of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum By {
+    List,
+    /// Goes on in the history of the list before it, in which a revision has one content.
+    Watch,
 }
 
 /// Owner of keys that belong to no object: no list makes them disappear.
@@ -214,7 +223,7 @@ impl WatcherCache {
     pub fn objects_listed(&mut self, kind: usize, objects: &[Object], out: &mut Vec<CacheItem>) {
         let mut updates = Vec::new();
         for object in objects {
-            self.process(kind, ObjectEvent::Put(object), &object.id, &mut updates);
+            self.process(kind, ObjectEvent::Put(object), &object.id, By::List, &mut updates);
         }
         push_updates(updates, out);
     }
@@ -255,12 +264,12 @@ impl WatcherCache {
         let mut updates = Vec::new();
         for event in events {
             match event {
-                Event::Put(object) => self.process(kind, ObjectEvent::Put(object), &object.id, &mut updates),
+                Event::Put(object) => self.process(kind, ObjectEvent::Put(object), &object.id, By::Watch, &mut updates),
                 Event::Delete { id, last } => {
-                    self.process(kind, ObjectEvent::Delete(id, last.as_ref()), id, &mut updates);
+                    self.process(kind, ObjectEvent::Delete(id, last.as_ref()), id, By::Watch, &mut updates);
                 }
                 Event::Malformed(Malformed { id, reason }) => {
-                    self.process(kind, ObjectEvent::Delete(id, None), id, &mut updates);
+                    self.process(kind, ObjectEvent::Delete(id, None), id, By::Watch, &mut updates);
                     self.went_bad(kind, id, reason);
                 }
             }
@@ -303,13 +312,13 @@ impl WatcherCache {
     fn add_own_pairs(&mut self, updates: &mut Vec<Update>) {
         if self.kinds.iter().all(|kind| matches!(kind.state, State::Synced | State::Absent)) {
             self.processor.on_list_end(&mut self.pairs);
-            self.take_pairs(NO_KIND, 0, updates);
+            self.take_pairs(NO_KIND, 0, By::List, updates);
         }
     }
 
-    fn process(&mut self, kind: usize, event: ObjectEvent<'_>, id: &ObjectId, updates: &mut Vec<Update>) {
+    fn process(&mut self, kind: usize, event: ObjectEvent<'_>, id: &ObjectId, by: By, updates: &mut Vec<Update>) {
         let result = self.processor.process(event, &mut self.pairs);
-        self.take_pairs(owner(kind), self.kinds[kind].list, updates);
+        self.take_pairs(owner(kind), self.kinds[kind].list, by, updates);
         match result {
             Ok(()) => self.went_well(kind, id),
             Err(ConvertError { reason }) => self.went_bad(kind, id, &reason),
@@ -317,7 +326,7 @@ impl WatcherCache {
     }
 
     /// Compares what the processor emitted with what was sent before.
-    fn take_pairs(&mut self, kind: u32, list: u32, updates: &mut Vec<Update>) {
+    fn take_pairs(&mut self, kind: u32, list: u32, by: By, updates: &mut Vec<Update>) {
         for KvPair { key, value, revision, v3_resource_version } in self.pairs.drain(..) {
             let Some(value) = value else {
                 if self.known.remove(&key).is_some() {
@@ -325,12 +334,23 @@ impl WatcherCache {
                 }
                 continue;
             };
-            let sent = self.digests.hash_one((&*revision, &*value.bytes));
-            let before = self.known.insert(key.clone(), Known { sent, kind, list });
-            let update_type = match before {
-                Some(before) if before.sent == sent && !revision.is_empty() => continue,
-                Some(_) => UpdateType::Updated,
-                None => UpdateType::New,
+            let sent = Known {
+                revision: self.digests.hash_one(&*revision),
+                value: self.digests.hash_one(&value.bytes),
+                kind,
+                list,
+            };
+            let update_type = if let Some(known) = self.known.get_mut(&key) {
+                let same = known.revision == sent.revision && (by == By::Watch || known.value == sent.value);
+                if same && !revision.is_empty() {
+                    (known.kind, known.list) = (kind, list);
+                    continue;
+                }
+                *known = sent;
+                UpdateType::Updated
+            } else {
+                self.known.insert(key.clone(), sent);
+                UpdateType::New
             };
             let value = Some(value);
             updates.push(Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type });
