@@ -21,10 +21,12 @@
 
 #[doc(hidden)]
 pub mod benching;
+mod calls;
 mod catch_up;
 mod config;
 mod connection;
 mod difference;
+mod errands;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;
 mod feed;
@@ -39,6 +41,7 @@ mod join;
 mod line;
 mod link;
 mod liveness;
+mod made;
 mod pace;
 mod peers;
 mod pieces;
@@ -53,9 +56,10 @@ mod snapshot;
 mod status;
 mod tracker;
 mod transport;
+mod turns;
 mod wire;
 
-pub use config::{Config, DEFAULT_PORT, RANDOM_SEED};
+pub use config::{Config, DEFAULT_PORT, Pumps, RANDOM_SEED};
 pub use filter::Filter;
 pub use handshake::Agent;
 pub use peers::Peers;

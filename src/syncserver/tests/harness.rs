@@ -162,6 +162,7 @@ pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease
         snapshot_max_age: PATIENCE,
         pace_max: pace,
         pace_per_client: pace,
+        pumps: None,
         format: Wire::format,
     };
     let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
