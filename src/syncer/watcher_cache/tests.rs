@@ -162,6 +162,8 @@ fn a_known_revision_with_another_content_is_an_update_in_a_list_and_swallowed_in
     let said = fixture.list(0, &[object("a", "7", "other"), object("b", "8", "one")]);
     assert_eq!(said, ["resync", "updated /a/1@7", "updated /a/2@7", "updated /b/1@8", "deleted /b/2", "in-sync"]);
     assert!(fixture.change(0, &[put("a", "7", "both")]).is_empty());
+    // It was not sent, so the next list brings it.
+    assert_eq!(fixture.list(0, &[object("a", "7", "both")])[1..3], ["updated /a/1@7", "updated /a/2@7"]);
 }
 
 #[test]
