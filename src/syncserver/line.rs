@@ -29,12 +29,13 @@ use super::inbound::{ClientEvent, Inbound};
 use super::inspection::{Check, Found, Suspicion, Waits};
 use super::link::Link;
 use super::liveness::Liveness;
+use super::pinned::Pinned;
 use super::pump::{Ahead, Pass, Passenger, Position};
 use super::reason::CloseReason;
 use super::ring::Mark;
 use super::sender::Sender;
 use super::status::ClientState;
-use super::tracker::{Call, Client};
+use super::tracker::{Call, Client, Order};
 use super::transport::Stream;
 use super::wire::Wire;
 use crate::metrics::SyncerMetrics;
@@ -162,6 +163,7 @@ impl<S: Stream> Streaming<S> {
             self.sender.look_again();
         }
         self.sender.fill(now, self.link.out())?;
+        self.liveness.note_bulk(!self.snapshot_done || self.sender.in_catch_up());
         self.note_state();
         Ok(())
     }
@@ -177,8 +179,8 @@ impl<S: Stream> Streaming<S> {
         });
     }
 
-    /// Reads, writes, and looks for a call, whichever is possible first.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: &mut Inbound) -> Poll<Done> {
+    /// Reads, unless there is no room for what comes in, writes, and looks for a call, whichever is possible first.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: Option<&mut Inbound>) -> Poll<Done> {
         match self.client.poll_call(cx) {
             Poll::Ready(Call::End(reason)) => return Poll::Ready(Done::Ended(reason)),
             Poll::Ready(Call::Look) => {
@@ -195,6 +197,7 @@ impl<S: Stream> Streaming<S> {
                 Poll::Pending => {}
             }
         }
+        let Some(inbound) = inbound else { return Poll::Pending };
         match ready!(self.link.poll_read(cx, |bytes| inbound.push(bytes))) {
             Ok(()) => Poll::Ready(Done::Read),
             Err(reason) => Poll::Ready(Done::Ended(reason)),
@@ -205,7 +208,7 @@ impl<S: Stream> Streaming<S> {
     pub(super) fn on_wrote(&mut self, bytes: u64, now: Instant) {
         let all = self.link.is_drained();
         self.bytes_sent += bytes;
-        self.liveness.on_progress(all, now);
+        self.liveness.on_progress(bytes, all, now);
         self.metrics().bytes_sent.inc_by(bytes);
         if all {
             self.metrics().client_write_latency_secs.observe_at(now, (now - self.filled_at).as_secs_f64());
@@ -395,6 +398,18 @@ impl<S: Stream> Passenger for Line<S> {
         }
         Some(found)
     }
+
+    fn note_version(&self, pinned: &mut Pinned) {
+        if let Ok(streaming) = self.streaming.try_lock()
+            && let Some(streaming) = streaming.as_ref().filter(|streaming| streaming.started)
+        {
+            pinned.note(streaming.sender.mark(), self.client.id);
+        }
+    }
+
+    fn let_go(&self) {
+        self.client.order(Order::OldestVersion);
+    }
 }
 
 #[cfg(test)]
@@ -473,7 +488,8 @@ mod tests {
         /// Polls as the task does. Returns a word for what came of it.
         fn poll(&mut self) -> Option<&'static str> {
             let waker = self.wakes.clone().into();
-            let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
+            let done =
+                self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), Some(&mut self.inbound)));
             match done.expect("in order") {
                 Poll::Pending => None,
                 Poll::Ready(Done::Woken) => Some("woken"),

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use super::pieces::{Base, Encoded, Pieces, Recipe};
 use super::ring::Mark;
+use super::room::Taken;
 use crate::metrics::SyncerMetrics;
 use crate::model::Key;
 
@@ -54,6 +55,8 @@ struct Made {
     pieces: Vec<Encoded>,
     complete: bool,
     given_up: bool,
+    /// The room that the bytes take, if that is limited.
+    taken: Option<Taken>,
     /// When the producer made a piece last.
     got_on_at: Option<Instant>,
 }
@@ -155,6 +158,8 @@ impl Snapshot {
         };
         let mut made = self.lock();
         made.given_up = true;
+        // What is left is held by the newer one, which has taken room for it.
+        made.taken = None;
         let lost = made.pieces.iter_mut().filter(|piece| !held.contains(&piece.bytes.as_ptr()));
         let dropped: Vec<Bytes> = lost.map(|piece| std::mem::take(&mut piece.bytes)).collect();
         drop(made);
@@ -162,17 +167,32 @@ impl Snapshot {
         self.progress.send_modify(|ticks| *ticks += 1);
     }
 
-    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. For one
-    /// that has not been given up.
-    pub(super) fn as_base(&self) -> Base {
-        let made = self.lock();
-        debug_assert!(!made.given_up, "it is the newest, of which nothing is dropped");
-        Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete }
+    /// There is no room for it: drops all bytes, and clients encode what they lack.
+    fn give_up_all(&self) {
+        let mut made = self.lock();
+        let dropped = (std::mem::take(&mut made.pieces), made.taken.take());
+        made.given_up = true;
+        drop(made);
+        drop(dropped);
+        self.progress.send_modify(|ticks| *ticks += 1);
     }
 
-    /// Makes all pieces, giving way to others now and then. Ends early when nobody holds the snapshot any more, or when it
-    /// has been given up.
-    pub(super) async fn produce(this: Weak<Self>, base: Option<Base>, metrics: SyncerMetrics) {
+    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. `None`: it was
+    /// given up.
+    pub(super) fn as_base(&self) -> Option<Base> {
+        let made = self.lock();
+        let base = || Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete };
+        (!made.given_up).then(base)
+    }
+
+    /// Makes all pieces, giving way to others now and then. Ends early when nobody holds the snapshot any more, when it
+    /// has been given up, or when there is no room for it where that is to be `taken`.
+    pub(super) async fn produce(
+        this: Weak<Self>,
+        base: Option<Base>,
+        mut taken: Option<Taken>,
+        metrics: SyncerMetrics,
+    ) {
         let Some((map, recipe)) = this.upgrade().map(|this| (this.mark.map.clone(), this.recipe.clone())) else {
             return;
         };
@@ -195,9 +215,18 @@ impl Snapshot {
             metrics.snapshot_pieces_encoded.inc_by(fresh);
             metrics.snapshot_pieces_reused.inc_by(turn.len() as u64 - fresh);
             let Some(snapshot) = this.upgrade() else { return };
+            let bytes = turn.iter().map(|piece| piece.bytes.len()).sum();
             {
                 let mut made = snapshot.lock();
                 if made.given_up {
+                    return;
+                }
+                if let Some(taken) = taken.take() {
+                    made.taken = Some(taken);
+                }
+                if made.taken.as_mut().is_some_and(|taken| !taken.take(bytes)) {
+                    drop(made);
+                    snapshot.give_up_all();
                     return;
                 }
                 made.pieces.append(&mut turn);
