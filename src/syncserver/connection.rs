@@ -9,7 +9,7 @@
 //! dropped at any time. While nothing happens, the task holds no buffer, no encoder and no queue, and sleeps: what the pump
 //! can write, it writes without waking the task.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,14 +18,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use prometheus::IntGauge;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
+use super::calls::Order;
 use super::feed::FeedKey;
 use super::feeds::{Feeds, NoFeed};
 use super::handshake::{Handshake, Hello};
 use super::inbound::Inbound;
-use super::line::{Done, Line, Streaming, Wait};
+use super::line::{Done, Line, Streaming};
 use super::link::{Link, close};
 use super::liveness::{Liveness, Timeouts};
 use super::peers::Peers;
@@ -178,9 +179,9 @@ impl<'a> HandshakeTime<'a> {
                 // First what has come: who waits for us, because we are busy, is not who keeps us waiting.
                 biased;
                 done = part.as_mut() => return done,
-                reason = poll_fn(|cx| self.client.poll_order(cx)) => {
-                    if reason != CloseReason::HandshakeEvicted || !self.spares() {
-                        return Err(reason);
+                order = poll_fn(|cx| self.client.calls().poll_order(cx)) => {
+                    if order != Order::Evict || !self.spares() {
+                        return Err(order.into());
                     }
                 }
                 () = sleep_until(self.deadline) => return Err(CloseReason::HandshakeTimeout),
@@ -192,7 +193,7 @@ impl<'a> HandshakeTime<'a> {
     fn spares(&mut self) -> bool {
         let before = std::mem::replace(&mut self.heard, self.client.bytes_heard());
         self.spared += 1;
-        self.heard > before && self.spared <= MOST_SPARED && self.client.withdraw_eviction()
+        self.heard > before && self.spared <= MOST_SPARED && self.client.calls().withdraw_eviction()
     }
 }
 
@@ -249,7 +250,7 @@ async fn read_hello<S: Stream>(
 type Answer = (Bytes, Inbound, Sender, Liveness, OwnedSemaphorePermit);
 
 /// Finds the feed for a hello and answers it.
-fn answer(hello: Hello, client: &Client, shared: &Shared) -> Result<Answer, CloseReason> {
+fn answer(hello: Hello, client: &Arc<Client>, shared: &Shared) -> Result<Answer, CloseReason> {
     let Hello { agent, syncer, wire, filter, inbound } = hello;
     let stream = shared.streams.clone().try_acquire_owned().map_err(|_| CloseReason::TooManyConnections)?;
     let lease = shared.feeds.lease(FeedKey { syncer, wire, filter }).map_err(|error| match error {
@@ -292,7 +293,7 @@ fn answer(hello: Hello, client: &Client, shared: &Shared) -> Result<Answer, Clos
     };
     let needs_ack = wire == Wire::GobSnappy;
     let liveness = Liveness::new(shared.timeouts, needs_ack, shared.seed ^ client.id, now);
-    Ok((bytes, inbound, Sender::new(lease, shared.patience), liveness, stream))
+    Ok((bytes, inbound, Sender::new(lease, client.clone(), shared.patience), liveness, stream))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -345,8 +346,8 @@ async fn stream_to<S: Stream>(
         reading.note(inbound.needs_place(), places, client);
         let open = reading.is_open();
         // What there is for the client.
-        let Wait { deadline, progress } = match line.with(|streaming| streaming.turn(now)).flatten() {
-            Ok(wait) => wait,
+        let deadline = match line.with(|streaming| streaming.turn(now)).flatten() {
+            Ok(deadline) => deadline,
             Err(reason) => return reason,
         };
         if deadline < timer.deadline() || timer.is_elapsed() {
@@ -364,7 +365,6 @@ async fn stream_to<S: Stream>(
                 }
                 continue;
             }
-            () = progressed(progress) => Done::Woken,
             () = reading.placed() => Done::Woken,
             done = poll_fn(|cx| {
                 let polled = line.with(|streaming| streaming.poll(cx, open.then_some(&mut inbound)));
@@ -381,15 +381,6 @@ async fn stream_to<S: Stream>(
             }
             Done::Ended(reason) => return reason,
         }
-    }
-}
-
-/// Waits for the next piece of a snapshot; forever when there is none to wait for.
-async fn progressed(progress: Option<watch::Receiver<u64>>) {
-    let Some(mut progress) = progress else { return pending().await };
-    if progress.changed().await.is_err() {
-        // The snapshot is gone? It is held by whoever waits for it.
-        pending().await
     }
 }
 
@@ -448,7 +439,7 @@ mod tests {
         let (feed, now) = (Arc::clone(&lease), Instant::now());
         let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
         let (mut agent, server) = duplex(1 << 20);
-        let sender = Sender::new(lease, Patience { max_fall_behind: HOUR, grace: HOUR });
+        let sender = Sender::new(lease, client.clone(), Patience { max_fall_behind: HOUR, grace: HOUR });
         let liveness = Liveness::new(Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR }, false, 1, now);
         let link = Link::new(Transport::plain(server));
         let line = Line::new(client.clone(), Streaming::new(link, sender, liveness, client.clone(), now));

@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::rounds::{LATE_GAP, Late, Turn};
 use super::catch_up::CatchUp;
+use super::config::Pumps;
 use super::difference::difference;
 use super::feeds::{Feeds, Source};
 use super::filter::Filter;
@@ -89,6 +90,7 @@ pub(super) struct FeedConfig {
     pub(super) snapshot_max_age: Duration,
     pub(super) pace_max: Duration,
     pub(super) pace_per_client: Duration,
+    pub(super) pumps: Option<Pumps>,
     /// The encoder of a wire: [`Wire::format`], unless a test wants another one.
     pub(super) format: fn(Wire) -> Arc<dyn WireFormat>,
 }

@@ -8,6 +8,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::config::Pumps;
 use super::feed::{Feed, FeedConfig, FeedKey, Lease};
 use super::pump::Pump;
 use super::room::Room;
@@ -94,7 +95,10 @@ impl Feeds {
         if !key.filter.admits_all() && filtered >= MAX_FILTERED_FEEDS {
             return Err(NoFeed::TooManyFilters);
         }
-        let pump = Pump::new(self.runtime.metrics().num_workers());
+        let pump = match self.config.pumps {
+            None => Pump::new(self.runtime.metrics().num_workers()),
+            Some(Pumps { count, row }) => Pump::new(count).with_rows_of(row),
+        };
         let room = (!key.filter.admits_all()).then(|| self.room.clone());
         let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, pump, self.tasks.clone(), room);
         let lease = feed.lease();

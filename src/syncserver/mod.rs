@@ -22,10 +22,12 @@
 mod average;
 #[doc(hidden)]
 pub mod benching;
+mod calls;
 mod catch_up;
 mod config;
 mod connection;
 mod difference;
+mod errands;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;
 mod feed;
@@ -40,6 +42,7 @@ mod join;
 mod line;
 mod link;
 mod liveness;
+mod made;
 mod pace;
 mod peers;
 mod pieces;
@@ -57,9 +60,10 @@ mod snapshot;
 mod status;
 mod tracker;
 mod transport;
+mod turns;
 mod wire;
 
-pub use config::{Config, DEFAULT_PORT, RANDOM_SEED};
+pub use config::{Config, DEFAULT_PORT, Pumps, RANDOM_SEED};
 pub use filter::Filter;
 pub use handshake::Agent;
 pub use peers::Peers;

@@ -18,8 +18,9 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use super::calls::Order;
 use super::slots::sleep_or_never;
-use super::tracker::{Client, Order};
+use super::tracker::Client;
 
 /// What a client may have begun to say without a place: more than the hello of Calico's clients (404 bytes with short host
 /// names), than an acknowledgement, and than a pong.
@@ -121,7 +122,7 @@ impl Places {
         let (_, client) = oldest.remove();
         drop(holders);
         if let Some(client) = client.upgrade() {
-            client.order(Order::Unfinished);
+            client.calls().order(Order::Unfinished);
         }
     }
 }
@@ -176,12 +177,11 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::time::timeout;
 
-    use super::super::reason::CloseReason;
     use super::super::tracker::Tracker;
     use super::*;
 
     fn is_sent_away(client: &Client) -> bool {
-        client.poll_order(&mut Context::from_waker(Waker::noop())) == Poll::Ready(CloseReason::UnfinishedMessage)
+        client.calls().poll_order(&mut Context::from_waker(Waker::noop())) == Poll::Ready(Order::Unfinished)
     }
 
     #[tokio::test(start_paused = true)]

@@ -23,10 +23,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
 
+use super::errands::Errands;
 use super::feed::Feed;
 use super::inspection::{Check, Found, Inspection, Waits};
 use super::pinned::Pinned;
@@ -197,11 +197,8 @@ struct Shard {
     first: AtomicU64,
     /// The next one is to begin elsewhere.
     elsewhere: AtomicBool,
-    /// There is a round to be taken to them.
-    called: Notify,
-    /// How often it was called, and for how many of these calls it has been around.
-    calls: AtomicU64,
-    answered: AtomicU64,
+    /// Rounds that are to be taken to them.
+    errands: Errands,
     /// Passes that were begun, and the last of them that is over.
     begun: AtomicU64,
     done: AtomicU64,
@@ -239,9 +236,10 @@ impl Shard {
 }
 
 /// The pumps of a feed.
-#[derive(Default)]
 pub(super) struct Pump {
     shards: Box<[Shard]>,
+    /// Connections in a row that one of them serves.
+    row: u64,
 }
 
 impl std::fmt::Debug for Pump {
@@ -254,7 +252,13 @@ impl Pump {
     /// Pumps for a runtime with so many workers.
     pub(super) fn new(workers: usize) -> Self {
         let shards = workers.clamp(1, MAX_SHARDS);
-        Self { shards: (0..shards).map(|_| Shard::default()).collect() }
+        Self { shards: (0..shards).map(|_| Shard::default()).collect(), row: ROW }
+    }
+
+    /// The same pumps, with so many connections in a row for each.
+    pub(super) fn with_rows_of(mut self, connections: u64) -> Self {
+        self.row = connections.max(1);
+        self
     }
 
     /// How many there are.
@@ -297,7 +301,7 @@ impl Pump {
 
     fn shard_of(&self, id: u64) -> &Shard {
         let shards = self.shards.len() as u64;
-        &self.shards[usize::try_from(id / ROW % shards).expect("a remainder of a usize is a usize")]
+        &self.shards[usize::try_from(id / self.row % shards).expect("a remainder of a usize is a usize")]
     }
 
     /// There is more in the ring: has it taken to all clients that rest. A few clients are served at once: waking somebody to
@@ -314,8 +318,8 @@ impl Pump {
                 feed.on_pass(now);
             }
             second => {
-                first.call();
-                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.call());
+                first.errands.call();
+                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.errands.call());
             }
         }
     }
@@ -327,35 +331,30 @@ impl Pump {
 
     /// Whether a round is on its way to clients: what is put into the ring now gets to some of them with it.
     pub(super) fn is_busy(&self) -> bool {
-        self.shards.iter().any(Shard::is_busy)
+        self.shards.iter().any(|shard| shard.errands.are_pending())
     }
 
     /// A pass that never ends.
     #[cfg(test)]
     pub(super) fn get_stuck(&self) {
-        self.shards[0].calls.fetch_add(1, Ordering::AcqRel);
+        self.shards[0].errands.count();
         self.shards[0].begun.fetch_add(1, Ordering::AcqRel);
     }
 
     /// There will be no more: all pumps are to go around once more and end.
     pub(super) fn end(&self) {
-        for shard in &self.shards {
-            shard.called.notify_one();
-        }
+        self.shards.iter().for_each(|shard| shard.errands.end());
     }
 
     /// Serves the clients of one shard for as long as the feed lives.
     pub(super) async fn run(feed: Arc<Feed>, shard: usize) {
         let shard = &feed.pump().shards[shard];
         loop {
-            shard.called.notified().await;
-            // Looked at before the pass: after it there will be nothing more.
-            let ended = feed.has_ended();
-            let calls = shard.calls.load(Ordering::Acquire);
+            let errand = shard.errands.next().await;
             let now = shard.pass(&feed).await;
-            shard.answered.store(calls, Ordering::Release);
+            shard.errands.done(&errand);
             feed.on_pass(now);
-            if ended {
+            if errand.last {
                 for passenger in shard.lock().values() {
                     passenger.nudge();
                 }
@@ -366,17 +365,12 @@ impl Pump {
 }
 
 impl Shard {
-    /// Whether it was called and has not come back.
-    fn is_busy(&self) -> bool {
-        self.answered.load(Ordering::Acquire) != self.calls.load(Ordering::Acquire)
-    }
-
-    /// Housekeeping looks whether the pump gets on, and calls it again if it does not seem to know that it was called. Returns
+    /// Housekeeping looks whether the pump gets on, and wakes it if it does not seem to know that it was called. Returns
     /// whether a pass is on its way of which it is not certain that it has come to all clients since the last look.
     fn inspect(&self, late: bool, now: Instant, inspection: &mut Inspection) -> bool {
         // Plain values, looked at by housekeeping alone.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let busy = self.is_busy();
+        let busy = self.errands.are_pending();
         let (begun, done) = (self.begun.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
         if !busy || done != seen.done {
             seen.since = Some(now);
@@ -391,18 +385,12 @@ impl Shard {
             false => Waits::No,
         };
         if waits == Waits::Lost {
-            self.called.notify_one();
+            self.errands.remind();
         }
         inspection.count(waits);
         let went_around = done > seen.begun;
         *seen = Seen { begun, done, idle, since: seen.since };
         busy && !went_around
-    }
-
-    /// There is a round to be taken around.
-    fn call(&self) {
-        self.calls.fetch_add(1, Ordering::AcqRel);
-        self.called.notify_one();
     }
 
     /// Where a pass begins.
@@ -474,12 +462,24 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Wake, Waker};
+
     use futures_util::FutureExt;
 
     use super::super::tests::harness::{eventually, lone_feed, lone_feed_with_pace, update};
     use super::*;
     use crate::model::SyncerEvent;
     use crate::snapcache::SnapCache;
+
+    #[derive(Default)]
+    struct Wakes(AtomicU64);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 
     /// Writes down when it was served.
     #[derive(Debug)]
@@ -544,7 +544,15 @@ mod tests {
         let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
         let seat = |id| pump.shard_of(id).lock().insert(id, witness(id));
         let served = || std::mem::take(&mut *log.lock().expect("not poisoned"));
-        let called = || [0, 1].map(|shard: usize| pump.shards[shard].called.notified().now_or_never().is_some());
+        let called = || {
+            [0, 1].map(|shard: usize| {
+                let errands = &pump.shards[shard].errands;
+                errands.next().now_or_never().is_some_and(|errand| {
+                    errands.done(&errand);
+                    true
+                })
+            })
+        };
         pump.call(&lease).await;
         assert_eq!((served(), called()), (vec![], [false, false]), "nobody is there");
         seat(3);
@@ -638,7 +646,7 @@ mod tests {
         at(1).await;
         assert_eq!((feed.head().sequence, served(), feed.pump().is_busy()), (1, CLIENTS, false));
         // A pump that was called and has not come back.
-        feed.pump().shards[0].calls.fetch_add(1, Ordering::AcqRel);
+        feed.pump().shards[0].errands.count();
         at(5).await;
         change(&mut cache, b"2");
         at(6).await;
@@ -672,12 +680,17 @@ mod tests {
             (found.suspected, found.woken, found.stuck_for.as_secs(), excused)
         };
         assert_eq!(look(0, false), (0, 0, 0, false));
-        shard.call();
-        assert!(shard.called.notified().now_or_never().is_some(), "this call is lost");
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut next = pin!(shard.errands.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        // Its waking is lost.
+        shard.errands.count();
         assert_eq!(look(1, false), (1, 0, 1, true), "perhaps it is about to begin");
         assert_eq!(look(2, true), (1, 0, 2, true), "nobody gets his turn");
         assert_eq!(look(3, false), (1, 1, 3, true));
-        assert!(shard.called.notified().now_or_never().is_some(), "it was called again");
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "it is woken again");
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_ready(), "and finds that it was called");
         let pass = shard.pass(&lease);
         tokio::pin!(pass);
         shard.begun.fetch_add(1, Ordering::AcqRel);
@@ -698,7 +711,6 @@ mod tests {
         let witness = Arc::new(Witness { id: 1, log: Arc::default(), nudges: AtomicU64::new(0) });
         let _seat = Seat::take(feed.clone(), 1, witness.clone());
         drop(cache);
-        Pump::run(feed, 0).await;
-        assert!(witness.nudges.load(Ordering::SeqCst) >= 1);
+        eventually("its pump has ended", || witness.nudges.load(Ordering::SeqCst) >= 1).await;
     }
 }

@@ -25,6 +25,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::calls::Order;
 use super::config::{Config, RANDOM_SEED};
 use super::connection::{Counted, Shared, serve};
 use super::feed::FeedConfig;
@@ -38,7 +39,7 @@ use super::ring::Limits;
 use super::sender::Patience;
 use super::slots::{Slots, sleep_or_never};
 use super::status::ClientStatus;
-use super::tracker::{Client, Order, Tracker};
+use super::tracker::{Client, Tracker};
 use super::transport::{Listener, TcpInlet, TlsSource};
 use super::wire::Wire;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
@@ -138,6 +139,7 @@ impl Server {
             snapshot_max_age: config.snapshot_max_age.min(config.max_fall_behind / 2),
             pace_max: config.pace_max,
             pace_per_client: config.pace_per_client,
+            pumps: config.pumps,
             format,
         };
         let (tasks, stop_feeds) = (TaskRegistry::new(), CancellationToken::new());

@@ -173,6 +173,7 @@ fn feeds_with(history: usize, pace: Duration) -> (SnapCache, Arc<Feeds>) {
         snapshot_max_age: PATIENCE,
         pace_max: pace,
         pace_per_client: pace,
+        pumps: None,
         format: Wire::format,
     };
     let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
