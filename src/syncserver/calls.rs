@@ -28,6 +28,15 @@ pub(super) enum Order {
     Rebalance = 3,
     Drain = 4,
     Stop = 5,
+    /// It began a long message, and others wait for room to send theirs.
+    Unfinished = 6,
+    /// It holds the oldest of too many old versions of the map.
+    OldestVersion = 7,
+}
+
+impl Order {
+    const ALL: [Self; 6] =
+        [Self::Evict, Self::Rebalance, Self::Drain, Self::Stop, Self::Unfinished, Self::OldestVersion];
 }
 
 /// What others have to say to a connection's task.
@@ -109,6 +118,6 @@ impl Calls {
 
     fn ordered(&self) -> Option<Order> {
         let number = self.order.load(Ordering::Acquire);
-        [Order::Evict, Order::Rebalance, Order::Drain, Order::Stop].into_iter().find(|order| *order as u8 == number)
+        Order::ALL.into_iter().find(|order| *order as u8 == number)
     }
 }

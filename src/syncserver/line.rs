@@ -22,11 +22,12 @@ use std::time::SystemTime;
 
 use tokio::time::Instant;
 
-use super::calls::Call;
+use super::calls::{Call, Order};
 use super::inbound::{ClientEvent, Inbound};
 use super::inspection::{Check, Found, Suspicion, Waits};
 use super::link::Link;
 use super::liveness::Liveness;
+use super::pinned::Pinned;
 use super::pump::{Ahead, Pass, Passenger, Position};
 use super::reason::CloseReason;
 use super::ring::Mark;
@@ -152,6 +153,7 @@ impl<S: Stream> Streaming<S> {
             self.sender.look_again();
         }
         self.sender.fill(now, self.link.out())?;
+        self.liveness.note_bulk(!self.snapshot_done || self.sender.in_catch_up());
         self.note_state();
         Ok(())
     }
@@ -167,8 +169,8 @@ impl<S: Stream> Streaming<S> {
         });
     }
 
-    /// Reads, writes, and looks for a call, whichever is possible first.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: &mut Inbound) -> Poll<Done> {
+    /// Reads, unless there is no room for what comes in, writes, and looks for a call, whichever is possible first.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: Option<&mut Inbound>) -> Poll<Done> {
         match self.client.calls().poll_call(cx) {
             Poll::Ready(Call::End(order)) => return Poll::Ready(Done::Ended(order.into())),
             Poll::Ready(Call::Look) => {
@@ -185,6 +187,7 @@ impl<S: Stream> Streaming<S> {
                 Poll::Pending => {}
             }
         }
+        let Some(inbound) = inbound else { return Poll::Pending };
         match ready!(self.link.poll_read(cx, |bytes| inbound.push(bytes))) {
             Ok(()) => Poll::Ready(Done::Read),
             Err(reason) => Poll::Ready(Done::Ended(reason)),
@@ -195,7 +198,7 @@ impl<S: Stream> Streaming<S> {
     pub(super) fn on_wrote(&mut self, bytes: u64, now: Instant) {
         let all = self.link.is_drained();
         self.bytes_sent += bytes;
-        self.liveness.on_progress(all, now);
+        self.liveness.on_progress(bytes, all, now);
         self.metrics().bytes_sent.inc_by(bytes);
         if all {
             self.metrics().client_write_latency_secs.observe_at(now, (now - self.filled_at).as_secs_f64());
@@ -366,6 +369,18 @@ impl<S: Stream> Passenger for Line<S> {
         }
         Some(found)
     }
+
+    fn note_version(&self, pinned: &mut Pinned) {
+        let _whose_task_is_at_work_is_noted_another_time = self.turns.try_with(|streaming| {
+            if streaming.started {
+                pinned.note(streaming.sender.mark(), self.client.id);
+            }
+        });
+    }
+
+    fn let_go(&self) {
+        self.client.calls().order(Order::OldestVersion);
+    }
 }
 
 #[cfg(test)]
@@ -452,7 +467,8 @@ mod tests {
         /// Polls as the task does. Returns a word for what came of it.
         fn poll(&mut self) -> Option<&'static str> {
             let waker = self.wakes.clone().into();
-            let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
+            let done =
+                self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), Some(&mut self.inbound)));
             match done.expect("in order") {
                 Poll::Pending => None,
                 Poll::Ready(Done::Woken) => Some("woken"),

@@ -19,6 +19,7 @@
 //! - nobody waits for a slow client, and what is held for it is bounded: ring, snapshots and one encoded catch-up per feed, and per
 //!   client one filled output queue, one version of the map, and while it catches up a list of what it lacks.
 
+mod average;
 #[doc(hidden)]
 pub mod benching;
 mod calls;
@@ -45,9 +46,12 @@ mod made;
 mod pace;
 mod peers;
 mod pieces;
+mod pinned;
+mod places;
 mod pump;
 mod reason;
 mod ring;
+mod room;
 mod sender;
 mod server;
 mod sharing;

@@ -29,6 +29,7 @@ use tokio::time::Instant;
 use super::errands::Errands;
 use super::feed::Feed;
 use super::inspection::{Check, Found, Inspection, Waits};
+use super::pinned::Pinned;
 use super::ring::{Mark, Taken};
 
 /// Clients served between two looks at the clock: at some 6 µs for each, about a third of a millisecond.
@@ -63,6 +64,12 @@ pub(super) trait Passenger: Send + Sync {
 
     /// Housekeeping looks in: wakes the client's task if it is forgotten. `None`: its task is at work on it.
     fn inspect(&self, check: &Check<'_>) -> Option<Found>;
+
+    /// Notes which version of the map the client holds, unless its task is at work on it.
+    fn note_version(&self, pinned: &mut Pinned);
+
+    /// Ends the connection: the version of the map that it holds has to go.
+    fn let_go(&self);
 }
 
 /// Where a client stands.
@@ -261,8 +268,8 @@ impl Pump {
 
     /// Housekeeping looks in at all clients, and wakes those that are forgotten. `late`: tasks that are woken do not run in time,
     /// so nobody is. Waits for nobody: whoever is just being looked after counts as lacking what the worst one lacked the
-    /// `last` time.
-    pub(super) fn inspect(&self, head: &Mark, last: u64, late: bool, now: Instant) -> Inspection {
+    /// `last` time. Notes who holds which version of the map.
+    pub(super) fn inspect(&self, head: &Mark, last: u64, late: bool, now: Instant, pinned: &mut Pinned) -> Inspection {
         let mut inspection = Inspection::default();
         let mut row = Vec::with_capacity(TURN);
         for shard in &self.shards {
@@ -275,10 +282,21 @@ impl Pump {
                     let found = client.inspect(&check).unwrap_or(Found { lacks: last, waits: Waits::No });
                     inspection.most_lacked = inspection.most_lacked.max(found.lacks);
                     inspection.count(found.waits);
+                    client.note_version(pinned);
                 }
             }
         }
         inspection
+    }
+
+    /// Ends the connections of clients, if they are still there.
+    pub(super) fn let_go(&self, clients: &[u64]) {
+        for id in clients {
+            let passenger = self.shard_of(*id).lock().get(id).cloned();
+            if let Some(passenger) = passenger {
+                passenger.let_go();
+            }
+        }
     }
 
     fn shard_of(&self, id: u64) -> &Shard {
@@ -487,6 +505,10 @@ mod tests {
         fn inspect(&self, _: &Check<'_>) -> Option<Found> {
             Some(Found::default())
         }
+
+        fn note_version(&self, _: &mut Pinned) {}
+
+        fn let_go(&self) {}
     }
 
     #[tokio::test]
@@ -566,6 +588,10 @@ mod tests {
         fn inspect(&self, _: &Check<'_>) -> Option<Found> {
             Some(Found::default())
         }
+
+        fn note_version(&self, _: &mut Pinned) {}
+
+        fn let_go(&self) {}
     }
 
     #[tokio::test(start_paused = true)]
@@ -675,7 +701,7 @@ mod tests {
             (1, 0, 0, false),
             "it was not under way at the last look, and has been around since"
         );
-        assert_eq!(pump.inspect(&head, 7, false, start).most_lacked, 0, "nobody is there");
+        assert_eq!(pump.inspect(&head, 7, false, start, &mut Pinned::new(0)).most_lacked, 0, "nobody is there");
     }
 
     #[tokio::test]

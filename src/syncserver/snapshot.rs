@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use super::made::Made;
 use super::pieces::{Base, Encoded, Pieces, Recipe};
 use super::ring::Mark;
+use super::room::Taken;
 use super::tracker::Client;
 use crate::metrics::SyncerMetrics;
 use crate::model::Key;
@@ -55,6 +56,8 @@ struct Parts {
     pieces: Vec<Encoded>,
     complete: bool,
     given_up: bool,
+    /// The room that the bytes take, if that is limited.
+    taken: Option<Taken>,
     /// When the producer made a piece last.
     got_on_at: Option<Instant>,
 }
@@ -150,6 +153,8 @@ impl Snapshot {
         let Some(held) = held else { return };
         let dropped: Vec<Bytes> = self.made.progress(|made| {
             made.given_up = true;
+            // What is left is held by the newer one, which has taken room for it.
+            made.taken = None;
             let lost = made.pieces.iter_mut().filter(|piece| !held.contains(&piece.bytes.as_ptr()));
             lost.map(|piece| std::mem::take(&mut piece.bytes)).collect()
         });
@@ -157,18 +162,23 @@ impl Snapshot {
         drop(dropped);
     }
 
-    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. For one
-    /// that has not been given up.
-    pub(super) fn as_base(&self) -> Base {
+    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. `None`: it was
+    /// given up.
+    pub(super) fn as_base(&self) -> Option<Base> {
         self.made.see(|made| {
-            debug_assert!(!made.given_up, "it is the newest, of which nothing is dropped");
-            Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete }
+            let base = || Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete };
+            (!made.given_up).then(base)
         })
     }
 
-    /// Makes all pieces, giving way to others now and then. Ends early when nobody holds the snapshot any more, or when it
-    /// has been given up.
-    pub(super) async fn produce(this: Weak<Self>, base: Option<Base>, metrics: SyncerMetrics) {
+    /// Makes all pieces, giving way to others now and then. Ends early when nobody holds the snapshot any more, when it
+    /// has been given up, or when there is no room for it where that is to be `taken`.
+    pub(super) async fn produce(
+        this: Weak<Self>,
+        base: Option<Base>,
+        mut taken: Option<Taken>,
+        metrics: SyncerMetrics,
+    ) {
         let Some((map, recipe)) = this.upgrade().map(|this| (this.mark.map.clone(), this.recipe.clone())) else {
             return;
         };
@@ -191,14 +201,26 @@ impl Snapshot {
             metrics.snapshot_pieces_encoded.inc_by(fresh);
             metrics.snapshot_pieces_reused.inc_by(turn.len() as u64 - fresh);
             let Some(snapshot) = this.upgrade() else { return };
-            let given_up = snapshot.made.progress(|made| {
-                if !made.given_up {
-                    made.pieces.append(&mut turn);
-                    made.complete = done;
-                    made.got_on_at = Some(Instant::now());
+            let bytes = turn.iter().map(|piece| piece.bytes.len()).sum();
+            let (given_up, dropped) = snapshot.made.progress(|made| {
+                if made.given_up {
+                    return (true, None);
                 }
-                made.given_up
+                if let Some(taken) = taken.take() {
+                    made.taken = Some(taken);
+                }
+                if made.taken.as_mut().is_some_and(|taken| !taken.take(bytes)) {
+                    // There is no room: clients encode what they lack.
+                    made.given_up = true;
+                    return (true, Some((std::mem::take(&mut made.pieces), made.taken.take())));
+                }
+                made.pieces.append(&mut turn);
+                made.complete = done;
+                made.got_on_at = Some(Instant::now());
+                (false, None)
             });
+            // Not under the lock.
+            drop(dropped);
             drop(snapshot);
             if given_up {
                 return;

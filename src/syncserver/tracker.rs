@@ -25,6 +25,8 @@ impl From<Order> for CloseReason {
             Order::Rebalance => Self::Rebalanced,
             Order::Drain => Self::Draining,
             Order::Stop => Self::Stopped,
+            Order::Unfinished => Self::UnfinishedMessage,
+            Order::OldestVersion => Self::OldestVersion,
         }
     }
 }
@@ -182,9 +184,17 @@ impl Tracker {
         clients.iter().map(|client| client.status(now)).collect()
     }
 
-    /// Orders the newest connection to end. It no longer counts from now on.
+    /// Connections whose hello has come: strangers that say nothing must not have agents dropped.
+    pub(super) fn established(&self) -> usize {
+        self.lock().values().filter(|client| !client.is_in_handshake()).count()
+    }
+
+    /// Orders the newest connection whose hello has come to end. It no longer counts from now on.
     pub(super) fn end_newest(&self, order: Order) -> Option<Arc<Client>> {
-        let (_, client) = self.lock().pop_last()?;
+        let mut clients = self.lock();
+        let newest = clients.iter().rev().find(|(_, client)| !client.is_in_handshake()).map(|(id, _)| *id);
+        let client = clients.remove(&newest?)?;
+        drop(clients);
         client.calls.order(order);
         Some(client)
     }
@@ -222,6 +232,8 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Accept,
+        /// Somebody connects and says nothing.
+        Stranger,
         /// One of them ends by itself.
         Leave(usize),
         Limit(usize),
@@ -232,6 +244,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             3 => Just(Step::Accept),
+            1 => Just(Step::Stranger),
             1 => (0_usize..40).prop_map(Step::Leave),
             1 => (0_usize..20).prop_map(Step::Limit),
             4 => Just(Step::Look),
@@ -260,7 +273,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the limit does meanwhile: each look ends at most one connection, only above the limit, and the newest.
+        /// Whatever the limit does meanwhile: each look ends at most one connection, only above the limit, and the newest of
+        /// those that are through their handshake.
         #[test]
         fn the_newest_go_and_never_more_than_the_excess(steps in proptest::collection::vec(step(), 0..200)) {
             let tracker = Tracker::default();
@@ -269,8 +283,12 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Accept => {
-                        tracker.add(next_id, peer, None, Instant::now());
+                        tracker.add(next_id, peer, None, Instant::now()).set_state(ClientState::Following);
                         model.push(next_id);
+                        next_id += 1;
+                    }
+                    Step::Stranger => {
+                        tracker.add(next_id, peer, None, Instant::now());
                         next_id += 1;
                     }
                     Step::Leave(which) if !model.is_empty() => {
@@ -279,13 +297,13 @@ mod tests {
                     Step::Leave(_) => {}
                     Step::Limit(new) => limit = new,
                     Step::Look => {
-                        let ended = Governor::must_drop(tracker.len(), limit).then(|| tracker.end_newest(Order::Rebalance));
+                        let ended = Governor::must_drop(tracker.established(), limit).then(|| tracker.end_newest(Order::Rebalance));
                         let ended = ended.flatten().map(|client| client.id);
                         let expected = if model.len() > limit { model.pop() } else { None };
                         prop_assert_eq!(ended, expected);
                     }
                 }
-                prop_assert_eq!(tracker.len(), model.len());
+                prop_assert_eq!(tracker.established(), model.len());
             }
         }
     }

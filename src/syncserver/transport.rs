@@ -101,10 +101,15 @@ pub(super) struct Metered<S> {
     inner: S,
     written: u64,
     read: u64,
+    /// Nothing is read after so many bytes.
+    most: u64,
 }
 
 impl<S: Stream> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.is_held_back() {
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         self.read += (buf.filled().len() - before) as u64;
@@ -113,9 +118,23 @@ impl<S: Stream> AsyncRead for Metered<S> {
 }
 
 impl<S> Metered<S> {
+    fn new(inner: S, most: u64) -> Self {
+        Self { inner, written: 0, read: 0, most }
+    }
+
     /// Bytes that have come so far.
     pub(super) fn read(&self) -> u64 {
         self.read
+    }
+
+    /// Whether it reads nothing more until it is [let go](Self::let_go). Nobody is woken by that.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.read >= self.most
+    }
+
+    /// It may read as much as it likes from now on.
+    pub(super) fn let_go(&mut self) {
+        self.most = u64::MAX;
     }
 }
 
@@ -167,12 +186,18 @@ pub(super) enum Transport<S> {
 impl<S: Stream> Transport<S> {
     /// A connection without TLS.
     pub(super) fn plain(stream: S) -> Self {
-        Self::Plain(Metered { inner: stream, written: 0, read: 0 })
+        Self::Plain(Metered::new(stream, u64::MAX))
     }
 
-    /// Begins a TLS handshake on a connection.
-    pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S) -> Accept<Metered<S>> {
-        acceptor.accept(Metered { inner: stream, written: 0, read: 0 })
+    /// Begins a TLS handshake on a connection, which is [held back](Metered::is_held_back) after `most` bytes and one read.
+    pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S, most: u64) -> Accept<Metered<S>> {
+        acceptor.accept(Metered::new(stream, most))
+    }
+
+    /// A TLS handshake is over.
+    pub(super) fn tls(mut stream: TlsStream<Metered<S>>) -> Self {
+        stream.get_mut().0.let_go();
+        Self::Tls(Box::new(stream))
     }
 
     /// Bytes that have left so far, TLS's own included.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::super::calls::Call;
 use super::super::filter::Filter;
 use super::super::ring::{Limits, Ring};
+use super::super::room::Room;
 use super::super::tracker::Tracker;
 use super::super::wire::Wire;
 use super::*;
@@ -47,8 +48,8 @@ impl Source {
 
     async fn produce(&self, snapshot: &Arc<Snapshot>, base: Option<&Snapshot>) -> (u64, u64) {
         let (encoded, reused) = (self.metrics.snapshot_pieces_encoded.get(), self.metrics.snapshot_pieces_reused.get());
-        let base = base.map(Snapshot::as_base);
-        Snapshot::produce(Arc::downgrade(snapshot), base, self.metrics.clone()).await;
+        let base = base.and_then(Snapshot::as_base);
+        Snapshot::produce(Arc::downgrade(snapshot), base, None, self.metrics.clone()).await;
         let metrics = &self.metrics;
         (metrics.snapshot_pieces_encoded.get() - encoded, metrics.snapshot_pieces_reused.get() - reused)
     }
@@ -221,7 +222,7 @@ async fn nobody_makes_a_snapshot_that_nobody_holds() {
     let mut source = Source::new();
     source.put(0..20_000, 0);
     let snapshot = source.snapshot();
-    let task = tokio::spawn(Snapshot::produce(Arc::downgrade(&snapshot), None, source.metrics.clone()));
+    let task = tokio::spawn(Snapshot::produce(Arc::downgrade(&snapshot), None, None, source.metrics.clone()));
     let client = client();
     assert!(matches!(snapshot.piece(&Place::default(), &client), Piece::NotYet));
     assert_eq!(poll_fn(|cx| client.calls().poll_call(cx)).await, Call::Look, "the first pieces");
@@ -229,4 +230,24 @@ async fn nobody_makes_a_snapshot_that_nobody_holds() {
     drop(snapshot);
     task.await.expect("the producer ends");
     assert_eq!(source.metrics.snapshot_raw_bytes.get(), 0, "before the end");
+}
+
+#[tokio::test]
+async fn what_there_is_no_room_for_is_encoded_for_each_client() {
+    let mut source = Source::new();
+    source.put(0..20_000, 0);
+    let alone = source.snapshot();
+    source.produce(&alone, None).await;
+    let size: usize = alone.made.see(|made| made.pieces.iter().map(|piece| piece.bytes.len()).sum());
+    let room = Room::new(size / 2);
+    for attempt in 1..=2 {
+        let snapshot = source.snapshot();
+        let producing = Snapshot::produce(Arc::downgrade(&snapshot), None, Some(room.taker()), source.metrics.clone());
+        producing.await;
+        assert!(snapshot.made.see(|made| made.pieces.is_empty()), "{attempt}: nothing is kept");
+        assert!(snapshot.as_base().is_none(), "the next one has nothing to take over");
+        assert!(matches!(snapshot.piece(&Place::default(), &client()), Piece::Alone(..)));
+        assert_eq!(said(&read_all(&snapshot)), said(&read_all(&alone)));
+    }
+    assert!(room.taker().take(size / 2), "all room has come back");
 }
