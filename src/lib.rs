@@ -38,6 +38,7 @@ pub mod logging;
 pub mod metrics;
 pub mod problems;
 pub mod status;
+mod sync;
 pub mod syncclient;
 pub mod tasks;
 pub mod tls;

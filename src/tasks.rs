@@ -30,6 +30,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+mod bells;
 mod relay;
 
 pub use relay::Relay;

@@ -344,6 +344,7 @@ fn server_config(config: &Config) -> syncserver::Config {
         send_buffer: from.send_buffer,
         pace_max: from.pace_max,
         pace_per_client: syncserver::Config::default().pace_per_client,
+        pumps: None,
         seed: syncserver::RANDOM_SEED,
     }
 }

@@ -7,9 +7,9 @@ use std::fmt;
 pub fn without_user(text: &str) -> String {
     let (mut shown, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('@') {
-        // Of several addresses, the one that the user belongs to; a password may contain commas.
-        let address = before.rfind(",http").map_or(0, |comma| comma + 1);
-        let user = before[address..].find("://").map_or(address, |scheme| address + scheme + 3);
+        // Of several addresses, the one that the user belongs to. A password may contain anything, also what comes before this.
+        let address = before.rfind(",http").map(|comma| comma + 1).or(shown.is_empty().then_some(0));
+        let user = address.map_or(0, |address| before[address..].find("://").map_or(address, |at| address + at + 3));
         shown += &before[..user];
         shown += "***@";
         rest = after;

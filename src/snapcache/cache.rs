@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::breadcrumb::{Breadcrumb, Map, Trail};
+use super::chain::append;
 use crate::demand::Demand;
 use crate::metrics::SyncerMetrics;
 use crate::model::{AsOf, SyncStatus, SyncerEvent, Update};
@@ -152,9 +153,7 @@ impl SnapCache {
         let sequence = current.sequence + 1;
         let as_of = as_of.cloned().or_else(|| self.as_of.borrow().clone());
         let crumb = Breadcrumb::new(sequence, map, deltas, status, as_of);
-        // Linked first, announced second: a follower that is woken finds the link in place.
-        current.link(crumb.clone());
-        self.newest.send_replace(crumb);
+        append(&self.newest, crumb);
         self.metrics.breadcrumb_seq_number.set(i64::try_from(sequence).unwrap_or(i64::MAX));
     }
 }

@@ -16,6 +16,7 @@
 
 mod breadcrumb;
 mod cache;
+mod chain;
 mod stage;
 
 pub use breadcrumb::{Breadcrumb, Map, Trail};

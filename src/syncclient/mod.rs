@@ -44,7 +44,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::model::{AsOf, Key, SyncStatus, Update};
 use crate::syncer::SyncerType;
-use crate::syncproto::native::{Compression, KeyError, MAX_PREFIXES, MAX_TEXT_BYTES};
+use crate::syncproto::native::{Compression, KeyError, MAX_CLIENT_FRAME_BYTES, MAX_PREFIXES, MAX_TEXT_BYTES};
 use crate::tls::ClientTls;
 use connector::{Connector, TcpConnector};
 use discovery::Discovery;
@@ -56,6 +56,10 @@ const MAX_EVENTS_WAITING: usize = 32;
 
 /// Key errors that wait to be sent. Beyond it the consumer is broken, and the first errors say why.
 const MAX_ERRORS_WAITING: usize = 1024;
+
+/// Bytes that all key prefixes may have together: what a frame takes beside the other fields of a hello, which are less than a
+/// quarter of it.
+const MAX_PREFIX_BYTES: usize = MAX_CLIENT_FRAME_BYTES / 4 * 3;
 
 /// How to talk to servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -333,6 +337,10 @@ impl ClientBuilder {
         let texts = [&self.identity.agent, &self.identity.version];
         if let Some(long) = self.identity.prefixes.iter().chain(texts).find(|text| text.len() > MAX_TEXT_BYTES) {
             return refuse(format!("{:.40}… is longer than {MAX_TEXT_BYTES} bytes", *long));
+        }
+        let bytes: usize = self.identity.prefixes.iter().map(String::len).sum();
+        if bytes > MAX_PREFIX_BYTES {
+            return refuse(format!("the key prefixes have {bytes} bytes, at most {MAX_PREFIX_BYTES} are possible"));
         }
         let (events, events_out) = mpsc::channel(MAX_EVENTS_WAITING);
         let (errors, errors_out) = mpsc::channel(MAX_ERRORS_WAITING);

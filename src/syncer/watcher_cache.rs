@@ -16,8 +16,8 @@
 //!
 //! Invariants:
 //! - per key, what comes out is New, then any number of Updated, then Deleted, and so on; a key whose object still has the
-//!   revision and the value that were sent is not sent again, so after a new list only differences are sent. Revisions alone do
-//!   not tell: a datastore that was restored from a backup gives them out a second time;
+//!   revision that was sent is not sent again, as in Calico. In a list the value has to be the same as well, for a datastore that
+//!   was restored from a backup gives revisions out a second time; so after a new list exactly the differences are sent;
 //! - a key is deleted only because its object is gone or no longer has it: a list that does not contain it, an event;
 //!   never because the kind or the datastore is away;
 //! - nothing comes out while the source is in wait-for-ready;
@@ -109,12 +109,20 @@ struct KindState {
 
 #[derive(Debug)]
 struct Known {
-    /// Digest of the revision and value that were sent. By accident a change has the same one in one of 2^64 cases.
-    sent: u64,
+    /// Digests of the revision and of the value that were sent. By accident two texts have the same one in one of 2^64 cases.
+    revision: u64,
+    value: u64,
     /// Index of the kind whose object has the key; [`NO_KIND`] for what the processor adds by itself. Small, for there is
     /// one for each key.
     kind: u32,
     list: u32,
+}
+
+/// How the datastore told of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    List,
+    Watch,
 }
 
 /// Owner of keys that belong to no object: no list makes them disappear.
@@ -214,7 +222,7 @@ impl WatcherCache {
     pub fn objects_listed(&mut self, kind: usize, objects: &[Object], out: &mut Vec<CacheItem>) {
         let mut updates = Vec::new();
         for object in objects {
-            self.process(kind, ObjectEvent::Put(object), &object.id, &mut updates);
+            self.process(kind, ObjectEvent::Put(object), &object.id, Told::List, &mut updates);
         }
         push_updates(updates, out);
     }
@@ -255,12 +263,14 @@ impl WatcherCache {
         let mut updates = Vec::new();
         for event in events {
             match event {
-                Event::Put(object) => self.process(kind, ObjectEvent::Put(object), &object.id, &mut updates),
+                Event::Put(object) => {
+                    self.process(kind, ObjectEvent::Put(object), &object.id, Told::Watch, &mut updates);
+                }
                 Event::Delete { id, last } => {
-                    self.process(kind, ObjectEvent::Delete(id, last.as_ref()), id, &mut updates);
+                    self.process(kind, ObjectEvent::Delete(id, last.as_ref()), id, Told::Watch, &mut updates);
                 }
                 Event::Malformed(Malformed { id, reason }) => {
-                    self.process(kind, ObjectEvent::Delete(id, None), id, &mut updates);
+                    self.process(kind, ObjectEvent::Delete(id, None), id, Told::Watch, &mut updates);
                     self.went_bad(kind, id, reason);
                 }
             }
@@ -303,13 +313,13 @@ impl WatcherCache {
     fn add_own_pairs(&mut self, updates: &mut Vec<Update>) {
         if self.kinds.iter().all(|kind| matches!(kind.state, State::Synced | State::Absent)) {
             self.processor.on_list_end(&mut self.pairs);
-            self.take_pairs(NO_KIND, 0, updates);
+            self.take_pairs(NO_KIND, 0, Told::List, updates);
         }
     }
 
-    fn process(&mut self, kind: usize, event: ObjectEvent<'_>, id: &ObjectId, updates: &mut Vec<Update>) {
+    fn process(&mut self, kind: usize, event: ObjectEvent<'_>, id: &ObjectId, told: Told, updates: &mut Vec<Update>) {
         let result = self.processor.process(event, &mut self.pairs);
-        self.take_pairs(owner(kind), self.kinds[kind].list, updates);
+        self.take_pairs(owner(kind), self.kinds[kind].list, told, updates);
         match result {
             Ok(()) => self.went_well(kind, id),
             Err(ConvertError { reason }) => self.went_bad(kind, id, &reason),
@@ -317,7 +327,7 @@ impl WatcherCache {
     }
 
     /// Compares what the processor emitted with what was sent before.
-    fn take_pairs(&mut self, kind: u32, list: u32, updates: &mut Vec<Update>) {
+    fn take_pairs(&mut self, kind: u32, list: u32, told: Told, updates: &mut Vec<Update>) {
         for KvPair { key, value, revision, v3_resource_version } in self.pairs.drain(..) {
             let Some(value) = value else {
                 if self.known.remove(&key).is_some() {
@@ -325,12 +335,30 @@ impl WatcherCache {
                 }
                 continue;
             };
-            let sent = self.digests.hash_one((&*revision, &*value.bytes));
-            let before = self.known.insert(key.clone(), Known { sent, kind, list });
-            let update_type = match before {
-                Some(before) if before.sent == sent && !revision.is_empty() => continue,
-                Some(_) => UpdateType::Updated,
-                None => UpdateType::New,
+            let now = Known {
+                revision: self.digests.hash_one(&*revision),
+                value: self.digests.hash_one(&*value.bytes),
+                kind,
+                list,
+            };
+            let same = |before: &Known| {
+                !revision.is_empty()
+                    && before.revision == now.revision
+                    && (told == Told::Watch || before.value == now.value)
+            };
+            let update_type = match self.known.get_mut(&key) {
+                Some(before) if same(before) => {
+                    (before.kind, before.list) = (kind, list);
+                    continue;
+                }
+                Some(before) => {
+                    *before = now;
+                    UpdateType::Updated
+                }
+                None => {
+                    self.known.insert(key.clone(), now);
+                    UpdateType::New
+                }
             };
             let value = Some(value);
             updates.push(Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type });

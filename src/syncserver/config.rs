@@ -12,6 +12,15 @@ pub const RANDOM_SEED: u64 = 0;
 /// 62 rounds a second: at some 7 µs for a client and round (docs/performance.md), about a fifth of one processor.
 pub(super) const PACE_PER_CLIENT: Duration = Duration::from_micros(32);
 
+/// How the clients of a feed are shared out among its pumps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pumps {
+    /// How many pumps there are; at least one, at most eight.
+    pub count: usize,
+    /// How many connections in a row one of them serves; at least one.
+    pub row: u64,
+}
+
 /// Settings of the server. `Default` gives Typha's defaults.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
@@ -59,6 +68,8 @@ pub struct Config {
     pub pace_max: Duration,
     /// Ours: how far apart rounds of changes are under load, for each of the first clients (see `pace`).
     pub pace_per_client: Duration,
+    /// Ours: the pumps of each feed; `None`: one for each worker of the runtime that feeds run on, and 64 connections in a row.
+    pub pumps: Option<Pumps>,
     /// Ours: seed of all jitter, so that a run can be repeated; [`RANDOM_SEED`] for one that nobody else has.
     pub seed: u64,
 }
@@ -87,6 +98,7 @@ impl Default for Config {
             send_buffer: Some(256 << 10),
             pace_max: Duration::from_millis(250),
             pace_per_client: PACE_PER_CLIENT,
+            pumps: None,
             seed: RANDOM_SEED,
         }
     }

@@ -9,7 +9,7 @@
 //! dropped at any time. While nothing happens, the task holds no buffer, no encoder and no queue, and sleeps: what the pump
 //! can write, it writes without waking the task.
 
-use std::future::{pending, poll_fn};
+use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,17 +18,19 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::{Bytes, BytesMut};
 use prometheus::IntGauge;
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
+use super::calls::Order;
 use super::feed::FeedKey;
 use super::feeds::{Feeds, NoFeed};
 use super::handshake::{Handshake, Hello};
 use super::inbound::Inbound;
-use super::line::{Done, Line, Streaming, Wait};
+use super::line::{Done, Line, Streaming};
 use super::link::{Link, close};
 use super::liveness::{Liveness, Timeouts};
 use super::peers::Peers;
+use super::places::{FREE_TLS_BYTES, Places, Reading};
 use super::pump::{Passenger, Seat};
 use super::reason::CloseReason;
 use super::sender::{Patience, Sender};
@@ -50,7 +52,13 @@ pub(super) struct Shared {
     pub(super) tls: Option<TlsSource>,
     pub(super) handshake_timeout: Duration,
     pub(super) timeouts: Timeouts,
+    /// For clients that have begun a long hello, or much of a TLS handshake.
+    pub(super) handshake_places: Arc<Places>,
+    /// For clients that stream and have begun a long message: strangers cannot take these without a hello.
+    pub(super) places: Arc<Places>,
     pub(super) patience: Patience,
+    /// The right to stream, which so many connections may have.
+    pub(super) streams: Arc<Semaphore>,
     /// Names the life of this server's caches.
     pub(super) epoch: u64,
     pub(super) seed: u64,
@@ -78,7 +86,7 @@ impl std::fmt::Debug for Shared {
 ///
 /// Returns why it ended; by then the socket is closed, unless a pump is just about to let go of it.
 pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: Arc<Shared>, slot: P) -> CloseReason {
-    let Established { line, inbound } = match Box::pin(establish(stream, &client, &shared)).await {
+    let Established { line, inbound, stream: _stream } = match Box::pin(establish(stream, &client, &shared)).await {
         Ok(established) => established,
         Err(reason) => return reason,
     };
@@ -92,7 +100,7 @@ pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: 
     let reason = {
         let _streaming = Counted::new(&feed.metrics().connections_streaming);
         let _seat = Seat::take(feed.clone(), client.id, passenger);
-        stream_to(&line, inbound).await
+        stream_to(&line, inbound, &client, &shared.places).await
     };
     client.set_state(ClientState::Closing);
     let alternatives = shared.alternatives(&client, &reason);
@@ -126,6 +134,7 @@ impl Drop for Counted {
 struct Established<S> {
     line: Arc<Line<S>>,
     inbound: Inbound,
+    stream: OwnedSemaphorePermit,
 }
 
 /// Everything up to and including the hello, within the handshake timeout.
@@ -133,12 +142,12 @@ async fn establish<S: Stream>(stream: S, client: &Arc<Client>, shared: &Shared) 
     let mut time = HandshakeTime::new(client, shared.handshake_timeout);
     let mut link = Link::new(time.with(accept_tls(stream, client, shared)).await?);
     let mut handshake = Handshake::new();
-    let hello = time.with(read_hello(&mut link, &mut handshake, client)).await;
+    let hello = time.with(read_hello(&mut link, &mut handshake, client, &shared.handshake_places)).await;
     match hello.and_then(|hello| answer(hello, client, shared)) {
-        Ok((bytes, inbound, sender, liveness)) => {
+        Ok((bytes, inbound, sender, liveness, stream)) => {
             link.out().push_back(bytes);
             let streaming = Streaming::new(link, sender, liveness, client.clone(), Instant::now());
-            Ok(Established { line: Line::new(client.clone(), streaming), inbound })
+            Ok(Established { line: Line::new(client.clone(), streaming), inbound, stream })
         }
         Err(reason) => {
             let alternatives = || shared.alternatives(client, &reason);
@@ -171,9 +180,9 @@ impl<'a> HandshakeTime<'a> {
                 // First what has come: who waits for us, because we are busy, is not who keeps us waiting.
                 biased;
                 done = part.as_mut() => return done,
-                reason = poll_fn(|cx| self.client.poll_order(cx)) => {
-                    if reason != CloseReason::HandshakeEvicted || !self.spares() {
-                        return Err(reason);
+                order = poll_fn(|cx| self.client.calls().poll_order(cx)) => {
+                    if order != Order::Evict || !self.spares() {
+                        return Err(order.into());
                     }
                 }
                 () = sleep_until(self.deadline) => return Err(CloseReason::HandshakeTimeout),
@@ -185,27 +194,40 @@ impl<'a> HandshakeTime<'a> {
     fn spares(&mut self) -> bool {
         let before = std::mem::replace(&mut self.heard, self.client.bytes_heard());
         self.spared += 1;
-        self.heard > before && self.spared <= MOST_SPARED && self.client.withdraw_eviction()
+        self.heard > before && self.spared <= MOST_SPARED && self.client.calls().withdraw_eviction()
     }
 }
 
-async fn accept_tls<S: Stream>(stream: S, client: &Client, shared: &Shared) -> Result<Transport<S>, CloseReason> {
+async fn accept_tls<S: Stream>(stream: S, client: &Arc<Client>, shared: &Shared) -> Result<Transport<S>, CloseReason> {
     let Some(tls) = &shared.tls else { return Ok(Transport::plain(stream)) };
     let first = FirstBytes::default();
-    let mut accept = Transport::accept_tls(&tls(), stream, first.clone());
-    let mut heard = 0;
-    let accepted = poll_fn(|cx| {
-        let polled = Pin::new(&mut accept).poll(cx);
-        let all = accept.get_ref().map_or(heard, Metered::read);
-        client.heard(all - heard);
-        heard = all;
-        polled
-    });
-    match accepted.await {
-        Ok(stream) => Ok(Transport::accepted(stream)),
-        Err(error) => {
-            let first = first.get().map_or(&[][..], |bytes| &bytes[..]);
-            Err(CloseReason::TlsFailed(handshake_error(&error, Purpose::Client, first)))
+    let mut accept = Transport::accept_tls(&tls(), stream, FREE_TLS_BYTES, first.clone());
+    let (mut heard, mut place) = (0, None);
+    loop {
+        let accepted = poll_fn(|cx| {
+            let polled = Pin::new(&mut accept).poll(cx);
+            let all = accept.get_ref().map_or(heard, Metered::read);
+            client.heard(all - heard);
+            heard = all;
+            match polled {
+                // Boxed here: what is large must not be kept across an await, in every handshake.
+                Poll::Ready(Ok(stream)) => Poll::Ready(Some(Ok(Transport::tls(stream)))),
+                Poll::Ready(Err(error)) => {
+                    let first = first.get().map_or(&[][..], |bytes| &bytes[..]);
+                    let why = handshake_error(&error, Purpose::Client, first);
+                    Poll::Ready(Some(Err(CloseReason::TlsFailed(why))))
+                }
+                Poll::Pending if accept.get_ref().is_some_and(Metered::is_held_back) => Poll::Ready(None),
+                Poll::Pending => Poll::Pending,
+            }
+        });
+        if let Some(accepted) = accepted.await {
+            return accepted;
+        }
+        // Kept until the handshake is over.
+        place.replace(shared.handshake_places.clone().wait(client).await);
+        if let Some(stream) = accept.get_mut() {
+            stream.let_go();
         }
     }
 }
@@ -213,24 +235,30 @@ async fn accept_tls<S: Stream>(stream: S, client: &Client, shared: &Shared) -> R
 async fn read_hello<S: Stream>(
     link: &mut Link<S>,
     handshake: &mut Handshake,
-    client: &Client,
+    client: &Arc<Client>,
+    places: &Arc<Places>,
 ) -> Result<Hello, CloseReason> {
-    let mut on_bytes = |bytes: &[u8]| {
-        client.heard(bytes.len() as u64);
-        handshake.on_bytes(bytes)
-    };
+    let mut place = None;
     loop {
+        if place.is_none() && handshake.needs_place() {
+            place = Some(places.clone().wait(client).await);
+        }
+        let mut on_bytes = |bytes: &[u8]| {
+            client.heard(bytes.len() as u64);
+            handshake.on_bytes(bytes)
+        };
         if let Some(hello) = poll_fn(|cx| link.poll_read(cx, &mut on_bytes)).await?? {
             return Ok(hello);
         }
     }
 }
 
-type Answer = (Bytes, Inbound, Sender, Liveness);
+type Answer = (Bytes, Inbound, Sender, Liveness, OwnedSemaphorePermit);
 
 /// Finds the feed for a hello and answers it.
-fn answer(hello: Hello, client: &Client, shared: &Shared) -> Result<Answer, CloseReason> {
+fn answer(hello: Hello, client: &Arc<Client>, shared: &Shared) -> Result<Answer, CloseReason> {
     let Hello { agent, syncer, wire, filter, inbound } = hello;
+    let stream = shared.streams.clone().try_acquire_owned().map_err(|_| CloseReason::TooManyConnections)?;
     let lease = shared.feeds.lease(FeedKey { syncer, wire, filter }).map_err(|error| match error {
         NoFeed::NoSuchSyncer => CloseReason::UnknownSyncer(format!("{syncer} (known, but not served here)")),
         NoFeed::TooManyFilters => {
@@ -271,7 +299,7 @@ fn answer(hello: Hello, client: &Client, shared: &Shared) -> Result<Answer, Clos
     };
     let needs_ack = wire == Wire::GobSnappy;
     let liveness = Liveness::new(shared.timeouts, needs_ack, shared.seed ^ client.id, now);
-    Ok((bytes, inbound, Sender::new(lease, shared.patience), liveness))
+    Ok((bytes, inbound, Sender::new(lease, client.clone(), shared.patience), liveness, stream))
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -299,7 +327,13 @@ fn gob_hello(conn_id: u64, syncer: &str, wire: Wire) -> Bytes {
 }
 
 /// Serves the client until something ends it.
-async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReason {
+async fn stream_to<S: Stream>(
+    line: &Line<S>,
+    mut inbound: Inbound,
+    client: &Arc<Client>,
+    places: &Arc<Places>,
+) -> CloseReason {
+    let mut reading = Reading::new();
     let mut now = Instant::now();
     let mut timer = pin!(sleep_until(now));
     loop {
@@ -315,9 +349,11 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
                 Err(reason) => return reason,
             }
         }
+        reading.note(inbound.needs_place(), places, client);
+        let open = reading.is_open();
         // What there is for the client.
-        let Wait { deadline, progress } = match line.with(|streaming| streaming.turn(now)).flatten() {
-            Ok(wait) => wait,
+        let deadline = match line.with(|streaming| streaming.turn(now)).flatten() {
+            Ok(deadline) => deadline,
             Err(reason) => return reason,
         };
         if deadline < timer.deadline() || timer.is_elapsed() {
@@ -335,9 +371,9 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
                 }
                 continue;
             }
-            () = progressed(progress) => Done::Woken,
+            () = reading.placed() => Done::Woken,
             done = poll_fn(|cx| {
-                let polled = line.with(|streaming| streaming.poll(cx, &mut inbound));
+                let polled = line.with(|streaming| streaming.poll(cx, open.then_some(&mut inbound)));
                 polled.unwrap_or_else(|reason| Poll::Ready(Done::Ended(reason)))
             }) => done,
         };
@@ -354,15 +390,6 @@ async fn stream_to<S: Stream>(line: &Line<S>, mut inbound: Inbound) -> CloseReas
     }
 }
 
-/// Waits for the next piece of a snapshot; forever when there is none to wait for.
-async fn progressed(progress: Option<watch::Receiver<u64>>) {
-    let Some(mut progress) = progress else { return pending().await };
-    if progress.changed().await.is_err() {
-        // The snapshot is gone? It is held by whoever waits for it.
-        pending().await
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
@@ -370,6 +397,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, DuplexStream, duplex};
 
     use super::super::inspection::{Check, Found};
+    use super::super::pinned::Pinned;
     use super::super::pump::{Pass, Position};
     use super::super::tests::harness::{lone_feed, update};
     use super::super::tracker::Tracker;
@@ -400,6 +428,14 @@ mod tests {
         fn inspect(&self, check: &Check<'_>) -> Option<Found> {
             self.line.inspect(check)
         }
+
+        fn note_version(&self, pinned: &mut Pinned) {
+            self.line.note_version(pinned);
+        }
+
+        fn let_go(&self) {
+            self.line.let_go();
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -409,13 +445,13 @@ mod tests {
         let (feed, now) = (Arc::clone(&lease), Instant::now());
         let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
         let (mut agent, server) = duplex(1 << 20);
-        let sender = Sender::new(lease, Patience { max_fall_behind: HOUR, grace: HOUR });
+        let sender = Sender::new(lease, client.clone(), Patience { max_fall_behind: HOUR, grace: HOUR });
         let liveness = Liveness::new(Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR }, false, 1, now);
         let link = Link::new(Transport::plain(server));
-        let line = Line::new(client.clone(), Streaming::new(link, sender, liveness, client, now));
+        let line = Line::new(client.clone(), Streaming::new(link, sender, liveness, client.clone(), now));
         let passenger = Arc::new(Overlooked { line: line.clone(), once: AtomicBool::new(false) });
         let _seat = Seat::take(feed.clone(), 1, passenger.clone());
-        tokio::spawn(async move { stream_to(&line, Inbound::native(BytesMut::new())).await });
+        tokio::spawn(async move { stream_to(&line, Inbound::native(BytesMut::new()), &client, &Places::new()).await });
         // How long a change takes to come.
         let mut change = async |value: &[u8]| {
             let began = Instant::now();

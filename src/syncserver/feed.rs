@@ -30,14 +30,17 @@ use tokio_util::sync::CancellationToken;
 
 use self::rounds::{LATE_GAP, Late, Turn};
 use super::catch_up::CatchUp;
+use super::config::Pumps;
 use super::difference::difference;
 use super::feeds::{Feeds, Source};
 use super::filter::Filter;
 use super::inspection::Probe;
 use super::pace::Pace;
 use super::pieces::Recipe;
+use super::pinned::Pinned;
 use super::pump::Pump;
 use super::ring::{Limits, Mark, Ring, Taken};
+use super::room::Room;
 use super::sharing::Sharing;
 use super::snapshot::Snapshot;
 use super::wire::Wire;
@@ -87,6 +90,7 @@ pub(super) struct FeedConfig {
     pub(super) snapshot_max_age: Duration,
     pub(super) pace_max: Duration,
     pub(super) pace_per_client: Duration,
+    pub(super) pumps: Option<Pumps>,
     /// The encoder of a wire: [`Wire::format`], unless a test wants another one.
     pub(super) format: fn(Wire) -> Arc<dyn WireFormat>,
 }
@@ -100,6 +104,8 @@ pub(super) struct Feed {
     metrics: SyncerMetrics,
     reader: Reader,
     tasks: TaskRegistry,
+    /// For encoded snapshots, if that is limited.
+    room: Option<Arc<Room>>,
     clients: AtomicUsize,
     /// Updates that its slowest client lacked at the last housekeeping.
     lacked: AtomicU64,
@@ -129,6 +135,7 @@ impl Feed {
         source: &Source,
         pump: Pump,
         tasks: TaskRegistry,
+        room: Option<Arc<Room>>,
     ) -> (Arc<Self>, Trail) {
         let trail = source.reader.follow();
         let state = State {
@@ -144,6 +151,7 @@ impl Feed {
             metrics: source.metrics.clone(),
             reader: source.reader.clone(),
             tasks,
+            room,
             clients: AtomicUsize::new(0),
             lacked: AtomicU64::new(0),
             ended: AtomicBool::new(false),
@@ -182,6 +190,22 @@ impl Feed {
 
     pub(super) fn reader(&self) -> &Reader {
         &self.reader
+    }
+
+    /// Keeps this part of the history that a feed may keep, because so many feeds share it.
+    pub(super) fn share_history(&self, feeds: usize) {
+        let Limits { bytes, updates } = self.config.limits;
+        let limits = Limits { bytes: bytes / feeds.max(1), updates: updates / feeds.max(1) };
+        let mut state = self.lock();
+        let held = state.ring.bytes();
+        state.ring.limit(limits);
+        self.count_bytes(held, state.ring.bytes());
+    }
+
+    /// Bytes of history that it keeps.
+    #[cfg(test)]
+    pub(super) fn history_bytes(&self) -> usize {
+        self.lock().ring.bytes()
     }
 
     #[cfg(test)]
@@ -257,7 +281,7 @@ impl Feed {
         let recipe = Recipe::new(self.format.clone(), self.key.filter.clone(), most, full);
         let snapshot = Snapshot::new(head, recipe, now);
         let (last, given_up) = state.sharing.replace(snapshot.clone(), now);
-        let base = last.as_ref().map(|last| last.as_base());
+        let base = last.as_ref().and_then(|last| last.as_base());
         // Nobody should have to wait for what is done with the older ones.
         drop(state);
         if let Some(last) = &last {
@@ -268,7 +292,8 @@ impl Feed {
         drop((last, given_up));
         self.metrics.snapshots_generated.inc();
         // With the connections: what newcomers cost is not to be felt by those who are served already.
-        let produce = Snapshot::produce(Arc::downgrade(&snapshot), base, self.metrics.clone());
+        let taken = self.room.as_ref().map(Room::taker);
+        let produce = Snapshot::produce(Arc::downgrade(&snapshot), base, taken, self.metrics.clone());
         self.tasks.spawn_passing(&Handle::current(), format!("{}-snapshot", self.key), produce);
         snapshot
     }
@@ -289,6 +314,10 @@ impl Feed {
         }
         let updates = difference(&mark.map, &head.map, &self.key.filter);
         let catch_up = CatchUp::new(mark.sequence, head, updates);
+        if self.room.is_some() {
+            // What is encoded for several would have to have a limit, too.
+            catch_up.give_up();
+        }
         let last = std::mem::replace(&mut self.lock().catch_up, Arc::downgrade(&catch_up));
         if let Some(last) = last.upgrade() {
             last.give_up();
@@ -362,7 +391,9 @@ impl Feed {
             self.push(bytes, 0, here.at, here);
             self.announce().await;
         }
-        let found = self.pump.inspect(&self.head(), self.lacked(), probe.is_late(), now);
+        let mut pinned = Pinned::new(self.lock().ring.first());
+        let found = self.pump.inspect(&self.head(), self.lacked(), probe.is_late(), now, &mut pinned);
+        self.pump.let_go(&pinned.excess());
         self.lacked.store(found.most_lacked, Ordering::Relaxed);
         if found.woken > 0 {
             self.metrics.lost_wakeups.inc_by(found.woken);

@@ -8,15 +8,18 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::config::Pumps;
 use super::feed::{Feed, FeedConfig, FeedKey, Lease};
 use super::pump::Pump;
+use super::room::Room;
 use crate::metrics::SyncerMetrics;
 use crate::snapcache::Reader;
 use crate::syncer::SyncerType;
 use crate::tasks::TaskRegistry;
 
 /// Feeds with a filter that may exist at the same time. Each follows its cache and encodes for itself, so a client that
-/// made up ever new filters could make the server work without bound.
+/// made up ever new filters could make the server work without bound. They share what one feed without a filter may keep of
+/// its history, and as much again for encoded snapshots: beyond that, a snapshot is encoded for each client alone.
 const MAX_FILTERED_FEEDS: usize = 64;
 
 /// A source of feeds: what a pipeline offers to the server.
@@ -47,6 +50,8 @@ pub(super) struct Feeds {
     /// Where connections run.
     connections: OnceLock<Handle>,
     stop: CancellationToken,
+    /// For the snapshots of all feeds with a filter.
+    room: Arc<Room>,
 }
 
 impl Feeds {
@@ -61,6 +66,7 @@ impl Feeds {
         tasks: TaskRegistry,
         stop: CancellationToken,
     ) -> Arc<Self> {
+        let room = Room::new(config.limits.bytes);
         Arc::new(Self {
             config,
             sources,
@@ -69,6 +75,7 @@ impl Feeds {
             runtime: Handle::current(),
             connections: OnceLock::new(),
             stop,
+            room,
         })
     }
 
@@ -88,10 +95,15 @@ impl Feeds {
         if !key.filter.admits_all() && filtered >= MAX_FILTERED_FEEDS {
             return Err(NoFeed::TooManyFilters);
         }
-        let pump = Pump::new(self.runtime.metrics().num_workers());
-        let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, pump, self.tasks.clone());
+        let pump = match self.config.pumps {
+            None => Pump::new(self.runtime.metrics().num_workers()),
+            Some(Pumps { count, row }) => Pump::new(count).with_rows_of(row),
+        };
+        let room = (!key.filter.admits_all()).then(|| self.room.clone());
+        let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, pump, self.tasks.clone(), room);
         let lease = feed.lease();
         feeds.insert(key, feed.clone());
+        share_history(&feeds);
         drop(feeds);
         let name = feed.key().to_string();
         for shard in 0..feed.pump().shards() {
@@ -131,6 +143,7 @@ impl Feeds {
         let unused = feed.is_idle();
         if unused {
             feeds.remove(feed.key());
+            share_history(&feeds);
         }
         unused
     }
@@ -149,6 +162,49 @@ impl Feeds {
         let mut feeds = self.lock();
         if feeds.get(feed.key()).is_some_and(|current| Arc::ptr_eq(current, feed)) {
             feeds.remove(feed.key());
+            share_history(&feeds);
         }
+    }
+}
+
+/// Has all feeds with a filter keep the same part of the history.
+fn share_history(feeds: &BTreeMap<FeedKey, Arc<Feed>>) {
+    let filtered = || feeds.values().filter(|feed| !feed.key().filter.admits_all());
+    let count = filtered().count();
+    filtered().for_each(|feed| feed.share_history(count));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::filter::Filter;
+    use super::super::tests::harness::{eventually, feeds, update};
+    use super::super::wire::Wire;
+    use super::*;
+    use crate::model::SyncerEvent;
+
+    #[tokio::test(start_paused = true)]
+    async fn all_feeds_with_a_filter_keep_no_more_history_than_one_without() {
+        const HISTORY: usize = 1 << 20;
+        let (mut cache, feeds) = feeds(HISTORY);
+        let key = |prefix: &str| FeedKey {
+            syncer: SyncerType::Felix,
+            wire: Wire::GobPlain,
+            filter: Filter::new(vec![prefix.to_owned()]),
+        };
+        // All of them admit what is put below.
+        let prefix = |n: usize| format!("/{}", "0".repeat(n));
+        let _leases: Vec<Lease> =
+            (0..MAX_FILTERED_FEEDS).map(|n| feeds.lease(key(&prefix(n))).expect("there is room")).collect();
+        assert_eq!(feeds.lease(key("/one-more")).err(), Some(NoFeed::TooManyFilters));
+        let name = "0".repeat(MAX_FILTERED_FEEDS);
+        for n in 0..100 {
+            let value = vec![b'x'; 1000];
+            cache.apply(vec![SyncerEvent::Updates(vec![update(&format!("/{name}{n}"), Some(&value))])]);
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        let held = || -> Vec<usize> { feeds.lock().values().map(|feed| feed.history_bytes()).collect() };
+        eventually("all have some", || held().iter().all(|held| *held > HISTORY / MAX_FILTERED_FEEDS / 2)).await;
+        let all: usize = held().iter().sum();
+        assert!(all <= HISTORY, "{all} bytes");
     }
 }

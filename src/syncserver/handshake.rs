@@ -11,6 +11,7 @@ use bytes::BytesMut;
 
 use super::filter::Filter;
 use super::inbound::Inbound;
+use super::places::FREE_BYTES;
 use super::reason::CloseReason;
 use super::wire::Wire;
 use crate::syncer::SyncerType;
@@ -68,6 +69,15 @@ impl Handshake {
     /// Whether the client speaks our protocol, and so understands a goodbye.
     pub(super) fn is_native(&self) -> bool {
         matches!(self, Self::Native(_) | Self::Done { native: true })
+    }
+
+    /// Whether so much of the hello has come, and not all, that it takes a place to read on.
+    pub(super) fn needs_place(&self) -> bool {
+        match self {
+            Self::Detecting(_) | Self::Done { .. } => false,
+            Self::Gob(decoder) => decoder.unfinished() > FREE_BYTES,
+            Self::Native(input) => input.capacity() > FREE_BYTES,
+        }
     }
 
     /// Bytes came. Returns the hello once it is complete.

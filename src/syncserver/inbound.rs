@@ -4,6 +4,7 @@
 
 use bytes::BytesMut;
 
+use super::places::FREE_BYTES;
 use super::reason::CloseReason;
 use super::wire::Wire;
 use crate::syncproto::messages::{Message, Pong};
@@ -41,7 +42,8 @@ pub(super) enum Inbound {
 }
 
 impl Inbound {
-    pub(super) fn gob(decoder: Box<gob::Decoder>, wire: Wire) -> Self {
+    pub(super) fn gob(mut decoder: Box<gob::Decoder>, wire: Wire) -> Self {
+        decoder.limit_messages(gob::MAX_CLIENT_MESSAGE_BYTES);
         Self::Gob { decoder, acks_left: if wire == Wire::GobSnappy { ACKS_OF_SNAPPY } else { 0 } }
     }
 
@@ -54,6 +56,14 @@ impl Inbound {
         match self {
             Self::Gob { decoder, .. } => decoder.push(bytes),
             Self::Native(input) => input.extend_from_slice(bytes),
+        }
+    }
+
+    /// Whether so much of a message has come, and not all, that it takes a place to read on. Ask when there is no [next](Self::next).
+    pub(super) fn needs_place(&self) -> bool {
+        match self {
+            Self::Gob { decoder, .. } => decoder.unfinished() > FREE_BYTES,
+            Self::Native(input) => input.capacity() > FREE_BYTES,
         }
     }
 

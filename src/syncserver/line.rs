@@ -11,31 +11,31 @@
 //! a socket that is full) is the task's.
 //!
 //! Invariants:
-//! - a change is put into the ring *before* the pump comes by, and the task looks into the ring *before* it rests, both under
-//!   the line's lock: so either the pump finds the client at rest, or the task finds the change. If the pump finds the line
-//!   locked, it does not wait; it nudges the task, which then looks again;
+//! - no change passes a client by, whoever looks after it when the change comes: see [`super::turns`];
 //! - what the pump could not write is queued, and the task goes on with it, as it does with what was too much for a pass.
 //!
 //! Should either be lost all the same, housekeeping finds it (see [`super::inspection`]).
 
-use std::sync::{Arc, LockResult, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker, ready};
 use std::time::SystemTime;
 
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::calls::{Call, Order};
 use super::inbound::{ClientEvent, Inbound};
 use super::inspection::{Check, Found, Suspicion, Waits};
 use super::link::Link;
 use super::liveness::Liveness;
+use super::pinned::Pinned;
 use super::pump::{Ahead, Pass, Passenger, Position};
 use super::reason::CloseReason;
 use super::ring::Mark;
 use super::sender::Sender;
 use super::status::ClientState;
-use super::tracker::{Call, Client};
+use super::tracker::Client;
 use super::transport::Stream;
+use super::turns::{NotNow, Rests, Turns, Visit};
 use super::wire::Wire;
 use crate::metrics::SyncerMetrics;
 
@@ -49,14 +49,6 @@ pub(super) enum Done {
     Wrote(u64),
     /// The connection is over, or to be ended.
     Ended(CloseReason),
-}
-
-/// What the task waits for, beside its client.
-pub(super) struct Wait {
-    /// When to look at the clocks.
-    pub(super) deadline: Instant,
-    /// The snapshot that is on its way, when the next piece of it is not there yet.
-    pub(super) progress: Option<watch::Receiver<u64>>,
 }
 
 /// What there is of one streaming client.
@@ -87,7 +79,7 @@ impl<S: Stream> Streaming<S> {
         client: Arc<Client>,
         now: Instant,
     ) -> Self {
-        client.set_state(ClientState::AwaitingAck);
+        client.through_handshake();
         liveness.on_pending(now);
         Self {
             link,
@@ -109,8 +101,8 @@ impl<S: Stream> Streaming<S> {
         self.sender.feed().metrics()
     }
 
-    /// Queues what there is for the client, if all that was queued before has left.
-    pub(super) fn turn(&mut self, now: Instant) -> Result<Wait, CloseReason> {
+    /// Queues what there is for the client, if all that was queued before has left. Returns when to look at the clocks.
+    pub(super) fn turn(&mut self, now: Instant) -> Result<Instant, CloseReason> {
         self.left_by_pump = false;
         self.suspicion.clear();
         if let Some(reason) = self.failed.take() {
@@ -131,8 +123,7 @@ impl<S: Stream> Streaming<S> {
             }
             // Otherwise a phase ended without a byte: the next one may have some.
         }
-        let progress = if self.started && self.link.is_drained() { self.sender.progress() } else { None };
-        Ok(Wait { deadline: self.liveness.deadline(now), progress })
+        Ok(self.liveness.deadline(now))
     }
 
     fn start(&mut self, now: Instant) {
@@ -162,6 +153,7 @@ impl<S: Stream> Streaming<S> {
             self.sender.look_again();
         }
         self.sender.fill(now, self.link.out())?;
+        self.liveness.note_bulk(!self.snapshot_done || self.sender.in_catch_up());
         self.note_state();
         Ok(())
     }
@@ -177,10 +169,10 @@ impl<S: Stream> Streaming<S> {
         });
     }
 
-    /// Reads, writes, and looks for a call, whichever is possible first.
-    pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: &mut Inbound) -> Poll<Done> {
-        match self.client.poll_call(cx) {
-            Poll::Ready(Call::End(reason)) => return Poll::Ready(Done::Ended(reason)),
+    /// Reads, unless there is no room for what comes in, writes, and looks for a call, whichever is possible first.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: Option<&mut Inbound>) -> Poll<Done> {
+        match self.client.calls().poll_call(cx) {
+            Poll::Ready(Call::End(order)) => return Poll::Ready(Done::Ended(order.into())),
             Poll::Ready(Call::Look) => {
                 self.sender.look_again();
                 return Poll::Ready(Done::Woken);
@@ -195,6 +187,7 @@ impl<S: Stream> Streaming<S> {
                 Poll::Pending => {}
             }
         }
+        let Some(inbound) = inbound else { return Poll::Pending };
         match ready!(self.link.poll_read(cx, |bytes| inbound.push(bytes))) {
             Ok(()) => Poll::Ready(Done::Read),
             Err(reason) => Poll::Ready(Done::Ended(reason)),
@@ -205,7 +198,7 @@ impl<S: Stream> Streaming<S> {
     pub(super) fn on_wrote(&mut self, bytes: u64, now: Instant) {
         let all = self.link.is_drained();
         self.bytes_sent += bytes;
-        self.liveness.on_progress(all, now);
+        self.liveness.on_progress(bytes, all, now);
         self.metrics().bytes_sent.inc_by(bytes);
         if all {
             self.metrics().client_write_latency_secs.observe_at(now, (now - self.filled_at).as_secs_f64());
@@ -252,27 +245,19 @@ impl<S: Stream> Streaming<S> {
         Ok(())
     }
 
-    /// Gives the client its share of a pass if it is at rest. Returns whether its task has to look after it now.
-    fn ride(&mut self, pass: &mut Pass<'_>) -> bool {
+    /// Gives the client its share of a pass if it is at rest.
+    fn ride(&mut self, pass: &mut Pass<'_>) -> Visit {
         if !self.link.is_drained() {
-            // The task will have to write all the same; then it is to look for more.
-            self.sender.look_again();
-            return false;
+            return Visit::Busy;
         }
         if !self.sender.is_following() {
             // Its task is on its way to the ring.
-            return false;
+            return Visit::Done;
         }
-        let Some(mark) = self.sender.resting_at() else {
-            self.sender.look_again();
-            return true;
-        };
+        let Some(mark) = self.sender.resting_at() else { return Visit::Left };
         let stretch = match pass.after(mark) {
-            Ahead::Nothing => return false,
-            Ahead::Forgotten => {
-                self.sender.look_again();
-                return true;
-            }
+            Ahead::Nothing => return Visit::Done,
+            Ahead::Forgotten => return Visit::Left,
             Ahead::Stretch(stretch) => stretch,
         };
         let more = stretch.more;
@@ -285,19 +270,15 @@ impl<S: Stream> Streaming<S> {
         self.bytes_sent += bytes;
         if self.link.is_drained() {
             // It does not rest before it has all there is: perhaps nothing comes for a long time.
-            if more {
-                self.sender.look_again();
-            }
-            return more;
+            return if more { Visit::Left } else { Visit::Done };
         }
         if let Poll::Ready(Err(reason)) = polled {
             self.failed = Some(reason);
         }
         self.filled_at = pass.now;
         self.liveness.on_pending(pass.now);
-        self.sender.look_again();
         self.left_by_pump = true;
-        true
+        Visit::Left
     }
 
     /// Housekeeping looks whether the client is forgotten. `nudged`: its task has been told to look.
@@ -325,20 +306,22 @@ impl<S: Stream> Streaming<S> {
     }
 }
 
+impl<S> Rests for Streaming<S> {
+    fn look_again(&mut self) {
+        self.sender.look_again();
+    }
+}
+
 /// A streaming client as its task and the pump hold it.
 #[derive(Debug)]
 pub(super) struct Line<S> {
     client: Arc<Client>,
-    streaming: Mutex<Option<Streaming<S>>>,
+    turns: Turns<Streaming<S>>,
 }
 
 impl<S: Stream> Line<S> {
     pub(super) fn new(client: Arc<Client>, streaming: Streaming<S>) -> Arc<Self> {
-        Arc::new(Self { client, streaming: Mutex::new(Some(streaming)) })
-    }
-
-    fn lock(&self) -> LockResult<MutexGuard<'_, Option<Streaming<S>>>> {
-        self.streaming.lock()
+        Arc::new(Self { client, turns: Turns::new(streaming) })
     }
 
     /// Does something with the client. For its task only.
@@ -349,51 +332,54 @@ impl<S: Stream> Line<S> {
     /// # Panics
     /// After [`Self::take`].
     pub(super) fn with<R>(&self, act: impl FnOnce(&mut Streaming<S>) -> R) -> Result<R, CloseReason> {
-        let mut streaming = self.lock().map_err(|_| CloseReason::Panicked("in the middle of serving it".to_owned()))?;
-        Ok(act(streaming.as_mut().expect("only its task takes it, at the very end")))
+        let done = self.turns.with(act).map_err(|_| CloseReason::Panicked("in the middle of serving it".to_owned()))?;
+        Ok(done.expect("only its task takes it, at the very end"))
     }
 
     /// Takes the client away from the pump for good.
     pub(super) fn take(&self) -> Option<Streaming<S>> {
-        // Also when it is poisoned: it is closed without another word then.
-        self.lock().unwrap_or_else(PoisonError::into_inner).take()
+        // Also after a panic: it is closed without another word then.
+        self.turns.take()
     }
 }
 
 impl<S: Stream> Passenger for Line<S> {
     fn serve(&self, pass: &mut Pass<'_>) {
-        let nudge = match self.streaming.try_lock() {
-            Ok(mut streaming) => streaming.as_mut().is_some_and(|streaming| streaming.ride(pass)),
-            // Its task looks for itself; if the line is poisoned, it ends the connection.
-            Err(TryLockError::WouldBlock | TryLockError::Poisoned(_)) => true,
-        };
-        if nudge {
-            self.client.nudge();
-        }
+        self.turns.visit(self.client.calls(), |streaming| streaming.ride(pass));
     }
 
     fn nudge(&self) {
-        self.client.nudge();
+        self.client.calls().nudge();
     }
 
     fn position(&self) -> Option<Position> {
-        self.lock().ok()?.as_ref().and_then(Streaming::position)
+        self.turns.with(|streaming| streaming.position()).ok().flatten().flatten()
     }
 
     fn inspect(&self, check: &Check<'_>) -> Option<Found> {
-        let found = match self.streaming.try_lock() {
-            Ok(mut streaming) => {
-                let nudged = self.client.is_nudged();
-                streaming.as_mut().map_or_else(Found::default, |streaming| streaming.inspect(check, nudged))
-            }
-            Err(TryLockError::WouldBlock) => return None,
+        let inspected = self.turns.try_with(|streaming| streaming.inspect(check, self.client.calls().is_nudged()));
+        let found = match inspected {
+            Ok(found) => found.unwrap_or_default(),
+            Err(NotNow::Busy) => return None,
             // Its task ends it.
-            Err(TryLockError::Poisoned(_)) => Found { lacks: 0, waits: Waits::Lost },
+            Err(NotNow::Poisoned) => Found { lacks: 0, waits: Waits::Lost },
         };
         if found.waits == Waits::Lost {
-            self.client.nudge();
+            self.client.calls().nudge();
         }
         Some(found)
+    }
+
+    fn note_version(&self, pinned: &mut Pinned) {
+        let _whose_task_is_at_work_is_noted_another_time = self.turns.try_with(|streaming| {
+            if streaming.started {
+                pinned.note(streaming.sender.mark(), self.client.id);
+            }
+        });
+    }
+
+    fn let_go(&self) {
+        self.client.calls().order(Order::OldestVersion);
     }
 }
 
@@ -452,28 +438,37 @@ mod tests {
             let now = Instant::now();
             let client = Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, now);
             let (agent, server) = duplex(pipe);
-            let sender = Sender::new(lease, Patience { max_fall_behind: 10 * HOUR, grace: HOUR });
+            let sender = Sender::new(lease, client.clone(), Patience { max_fall_behind: 10 * HOUR, grace: HOUR });
             let timeouts = Timeouts { ping_interval: HOUR, pong: HOUR, write: HOUR };
             let liveness = Liveness::new(timeouts, false, 1, now);
             let link = Link::new(Transport::plain(server));
             let line = Line::new(client.clone(), Streaming::new(link, sender, liveness, client.clone(), now));
             let inbound = Inbound::native(BytesMut::new());
             let mut scene = Self { cache, feed, line, inbound, client, agent, wakes: Arc::default() };
-            while let Some(mut progress) = scene.turn() {
-                progress.changed().await.expect("the snapshot is held");
+            loop {
+                scene.turn();
+                if scene.poll().is_none() {
+                    if scene.line.with(|streaming| streaming.snapshot_done).expect("in order") {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
             }
+            // Wakes count from here.
+            scene.wakes = Arc::default();
             assert_eq!(scene.poll(), None, "at rest");
             scene
         }
 
-        fn turn(&self) -> Option<watch::Receiver<u64>> {
-            self.line.with(|streaming| streaming.turn(Instant::now())).flatten().expect("in order").progress
+        fn turn(&self) {
+            self.line.with(|streaming| streaming.turn(Instant::now())).flatten().expect("in order");
         }
 
         /// Polls as the task does. Returns a word for what came of it.
         fn poll(&mut self) -> Option<&'static str> {
             let waker = self.wakes.clone().into();
-            let done = self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), &mut self.inbound));
+            let done =
+                self.line.with(|streaming| streaming.poll(&mut Context::from_waker(&waker), Some(&mut self.inbound)));
             match done.expect("in order") {
                 Poll::Pending => None,
                 Poll::Ready(Done::Woken) => Some("woken"),
@@ -518,7 +513,8 @@ mod tests {
             assert_eq!(scene.sequence(), scene.feed.head().sequence);
         }
         assert_eq!(scene.wakes.count(), 0);
-        assert!(scene.turn().is_none() && scene.poll().is_none(), "nothing is left for the task");
+        scene.turn();
+        assert_eq!(scene.poll(), None, "nothing is left for the task");
     }
 
     #[tokio::test]
@@ -564,8 +560,8 @@ mod tests {
         let mut scene = Scene::new(1 << 20).await;
         scene.change(&[1; 100]).await;
         {
-            let _task = scene.line.lock();
-            scene.line.serve(&mut Pass::new(&scene.feed));
+            let pump = scene.line.clone();
+            scene.line.with(|_| pump.serve(&mut Pass::new(&scene.feed))).expect("in order");
         }
         assert_eq!((scene.sequence(), scene.wakes.count()), (0, 1));
         assert_eq!(scene.poll(), Some("woken"));
@@ -581,7 +577,7 @@ mod tests {
         scene.agent = duplex(1).0;
         scene.line.serve(&mut Pass::new(&scene.feed));
         let client = scene.client.clone();
-        let call = poll_fn(|cx| client.poll_call(cx)).await;
+        let call = poll_fn(|cx| client.calls().poll_call(cx)).await;
         assert_eq!(call, Call::Look);
         let reason = scene.line.with(|streaming| streaming.turn(Instant::now())).flatten().err();
         assert_eq!(reason, Some(CloseReason::ClientClosed));

@@ -6,12 +6,14 @@
 //! ```
 //!
 //! A client that is busy with a large snapshot may not answer for long, and all the same be well: while the snapshot is on its
-//! way it only has to take bytes. From then on it owes an answer within the pong timeout.
+//! way it only has to take bytes, and not too slowly on [average](super::average). From then on it owes an answer within the pong
+//! timeout.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::average::Average;
 use super::jitter::Jitter;
 use super::reason::CloseReason;
 
@@ -41,6 +43,8 @@ pub(super) struct Liveness {
     pinged_at: Option<Instant>,
     /// Since when the client has taken nothing although there is something for it. `None`: there is nothing.
     stalled_since: Option<Instant>,
+    /// How fast the client takes a snapshot or a catch-up, while one is on its way.
+    bulk: Option<Box<Average>>,
 }
 
 impl Liveness {
@@ -53,6 +57,7 @@ impl Liveness {
             next_ping: None,
             pinged_at: None,
             stalled_since: None,
+            bulk: None,
         };
         if !needs_ack {
             liveness.begin_streaming(now);
@@ -98,14 +103,34 @@ impl Liveness {
         Ok(self.pinged_at.take().map(|sent| now.saturating_duration_since(sent)))
     }
 
+    /// Whether a snapshot or a catch-up is on its way.
+    pub(super) fn note_bulk(&mut self, is_on_its_way: bool) {
+        if !is_on_its_way {
+            self.bulk = None;
+        } else if self.bulk.is_none() {
+            self.bulk = Some(Box::default());
+        }
+    }
+
     /// There is something to write now, where there was nothing before.
     pub(super) fn on_pending(&mut self, now: Instant) {
         self.stalled_since.get_or_insert(now);
+        if let Some(bulk) = &mut self.bulk {
+            bulk.on_pending(now);
+        }
     }
 
     /// The client took bytes; `all` says whether nothing is left to write.
-    pub(super) fn on_progress(&mut self, all: bool, now: Instant) {
+    pub(super) fn on_progress(&mut self, bytes: u64, all: bool, now: Instant) {
         self.stalled_since = if all { None } else { Some(now) };
+        if let Some(bulk) = &mut self.bulk {
+            bulk.on_taken(bytes, all, now);
+        }
+    }
+
+    /// When the client is too slow for what is on its way, unless it takes something before.
+    fn too_slow_at(&self) -> Option<Instant> {
+        self.bulk.as_ref().and_then(|bulk| bulk.too_slow_at(self.timeouts.write))
     }
 
     /// Whether a ping is due. The caller sends it as soon as it can and says so by [`Self::on_pinged`].
@@ -123,6 +148,9 @@ impl Liveness {
     pub(super) fn check(&self, now: Instant) -> Result<(), CloseReason> {
         if self.stalled_since.is_some_and(|since| now >= since + self.timeouts.write) {
             return Err(CloseReason::WriteTimeout);
+        }
+        if self.too_slow_at().is_some_and(|at| now >= at) {
+            return Err(CloseReason::TooSlow);
         }
         match self.phase {
             Phase::AwaitingAck { until } if now >= until => Err(CloseReason::AckTimeout),
@@ -142,7 +170,7 @@ impl Liveness {
         // A ping that is due waits for room in the output, which is not a matter of time.
         let ping = self.next_ping.filter(|&due| due > now);
         let fallback = now + self.timeouts.ping_interval;
-        [phase, write, ping].into_iter().flatten().min().unwrap_or(fallback).min(fallback)
+        [phase, write, self.too_slow_at(), ping].into_iter().flatten().min().unwrap_or(fallback).min(fallback)
     }
 }
 
@@ -163,7 +191,12 @@ mod tests {
         SnapshotSent,
         Pong,
         Pending,
-        Progress { all: bool },
+        Progress {
+            all: bool,
+        },
+        Bulk,
+        /// So many KiB were taken, and there are more.
+        Took(u64),
         Pinged,
     }
 
@@ -173,7 +206,12 @@ mod tests {
             Event::SnapshotSent => liveness.on_snapshot_sent(now),
             Event::Pong => return liveness.on_pong(now).map(|_| ()),
             Event::Pending => liveness.on_pending(now),
-            Event::Progress { all } => liveness.on_progress(all, now),
+            Event::Progress { all } => liveness.on_progress(1, all, now),
+            Event::Bulk => {
+                liveness.note_bulk(true);
+                liveness.on_pending(now);
+            }
+            Event::Took(kib) => liveness.on_progress(kib << 10, false, now),
             Event::Pinged => liveness.on_pinged(now),
         }
         Ok(())
@@ -195,6 +233,22 @@ mod tests {
             (false, &[(0, Pending), (5, Pending)], 120, CloseReason::WriteTimeout),
             (false, &[(0, Pending), (5, Progress { all: true }), (900, SnapshotSent)], 960, CloseReason::PongTimeout),
             (false, &[(0, SnapshotSent), (30, Pending), (55, Pong), (110, Pong)], 150, CloseReason::WriteTimeout),
+            // A snapshot that is taken at a drip, with a pause that is allowed, and fast enough with a drip at its end.
+            (false, &[(0, Bulk), (100, Took(1)), (200, Took(1))], 240, CloseReason::TooSlow),
+            (false, &[(0, Bulk), (119, Took(600)), (238, Took(600)), (290, Took(1))], 300, CloseReason::TooSlow),
+            (
+                false,
+                &[(0, Bulk), (10, Took(1600)), (100, Took(1)), (200, Took(1)), (300, Took(1))],
+                400,
+                CloseReason::TooSlow,
+            ),
+            // We kept the client waiting.
+            (
+                false,
+                &[(0, Bulk), (10, Progress { all: true }), (500, Pending), (600, Took(1)), (700, Took(1))],
+                730,
+                CloseReason::TooSlow,
+            ),
         ];
         for (needs_ack, events, strikes, reason) in cases {
             let start = Instant::now();

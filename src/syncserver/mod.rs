@@ -19,12 +19,15 @@
 //! - nobody waits for a slow client, and what is held for it is bounded: ring, snapshots and one encoded catch-up per feed, and per
 //!   client one filled output queue, one version of the map, and while it catches up a list of what it lacks.
 
+mod average;
 #[doc(hidden)]
 pub mod benching;
+mod calls;
 mod catch_up;
 mod config;
 mod connection;
 mod difference;
+mod errands;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;
 mod feed;
@@ -39,12 +42,16 @@ mod join;
 mod line;
 mod link;
 mod liveness;
+mod made;
 mod pace;
 mod peers;
 mod pieces;
+mod pinned;
+mod places;
 mod pump;
 mod reason;
 mod ring;
+mod room;
 mod sender;
 mod server;
 mod sharing;
@@ -53,9 +60,10 @@ mod snapshot;
 mod status;
 mod tracker;
 mod transport;
+mod turns;
 mod wire;
 
-pub use config::{Config, DEFAULT_PORT, RANDOM_SEED};
+pub use config::{Config, DEFAULT_PORT, Pumps, RANDOM_SEED};
 pub use filter::Filter;
 pub use handshake::Agent;
 pub use peers::Peers;

@@ -23,12 +23,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 use tokio::task::{unconstrained, yield_now};
 use tokio::time::Instant;
 
+use super::errands::Errands;
 use super::feed::Feed;
 use super::inspection::{Check, Found, Inspection, Waits};
+use super::pinned::Pinned;
 use super::ring::{Mark, Taken};
 
 /// Clients served between two looks at the clock: at some 6 µs for each, about a third of a millisecond.
@@ -63,6 +64,12 @@ pub(super) trait Passenger: Send + Sync {
 
     /// Housekeeping looks in: wakes the client's task if it is forgotten. `None`: its task is at work on it.
     fn inspect(&self, check: &Check<'_>) -> Option<Found>;
+
+    /// Notes which version of the map the client holds, unless its task is at work on it.
+    fn note_version(&self, pinned: &mut Pinned);
+
+    /// Ends the connection: the version of the map that it holds has to go.
+    fn let_go(&self);
 }
 
 /// Where a client stands.
@@ -190,11 +197,8 @@ struct Shard {
     first: AtomicU64,
     /// The next one is to begin elsewhere.
     elsewhere: AtomicBool,
-    /// There is a round to be taken to them.
-    called: Notify,
-    /// How often it was called, and for how many of these calls it has been around.
-    calls: AtomicU64,
-    answered: AtomicU64,
+    /// Rounds that are to be taken to them.
+    errands: Errands,
     /// Passes that were begun, and the last of them that is over.
     begun: AtomicU64,
     done: AtomicU64,
@@ -232,9 +236,10 @@ impl Shard {
 }
 
 /// The pumps of a feed.
-#[derive(Default)]
 pub(super) struct Pump {
     shards: Box<[Shard]>,
+    /// Connections in a row that one of them serves.
+    row: u64,
 }
 
 impl std::fmt::Debug for Pump {
@@ -247,7 +252,13 @@ impl Pump {
     /// Pumps for a runtime with so many workers.
     pub(super) fn new(workers: usize) -> Self {
         let shards = workers.clamp(1, MAX_SHARDS);
-        Self { shards: (0..shards).map(|_| Shard::default()).collect() }
+        Self { shards: (0..shards).map(|_| Shard::default()).collect(), row: ROW }
+    }
+
+    /// The same pumps, with so many connections in a row for each.
+    pub(super) fn with_rows_of(mut self, connections: u64) -> Self {
+        self.row = connections.max(1);
+        self
     }
 
     /// How many there are.
@@ -257,8 +268,8 @@ impl Pump {
 
     /// Housekeeping looks in at all clients, and wakes those that are forgotten. `late`: tasks that are woken do not run in time,
     /// so nobody is. Waits for nobody: whoever is just being looked after counts as lacking what the worst one lacked the
-    /// `last` time.
-    pub(super) fn inspect(&self, head: &Mark, last: u64, late: bool, now: Instant) -> Inspection {
+    /// `last` time. Notes who holds which version of the map.
+    pub(super) fn inspect(&self, head: &Mark, last: u64, late: bool, now: Instant, pinned: &mut Pinned) -> Inspection {
         let mut inspection = Inspection::default();
         let mut row = Vec::with_capacity(TURN);
         for shard in &self.shards {
@@ -271,15 +282,26 @@ impl Pump {
                     let found = client.inspect(&check).unwrap_or(Found { lacks: last, waits: Waits::No });
                     inspection.most_lacked = inspection.most_lacked.max(found.lacks);
                     inspection.count(found.waits);
+                    client.note_version(pinned);
                 }
             }
         }
         inspection
     }
 
+    /// Ends the connections of clients, if they are still there.
+    pub(super) fn let_go(&self, clients: &[u64]) {
+        for id in clients {
+            let passenger = self.shard_of(*id).lock().get(id).cloned();
+            if let Some(passenger) = passenger {
+                passenger.let_go();
+            }
+        }
+    }
+
     fn shard_of(&self, id: u64) -> &Shard {
         let shards = self.shards.len() as u64;
-        &self.shards[usize::try_from(id / ROW % shards).expect("a remainder of a usize is a usize")]
+        &self.shards[usize::try_from(id / self.row % shards).expect("a remainder of a usize is a usize")]
     }
 
     /// There is more in the ring: has it taken to all clients that rest. A few clients are served at once: waking somebody to
@@ -296,8 +318,8 @@ impl Pump {
                 feed.on_pass(now);
             }
             second => {
-                first.call();
-                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.call());
+                first.errands.call();
+                second.into_iter().chain(with_clients).for_each(|(shard, _)| shard.errands.call());
             }
         }
     }
@@ -309,35 +331,30 @@ impl Pump {
 
     /// Whether a round is on its way to clients: what is put into the ring now gets to some of them with it.
     pub(super) fn is_busy(&self) -> bool {
-        self.shards.iter().any(Shard::is_busy)
+        self.shards.iter().any(|shard| shard.errands.are_pending())
     }
 
     /// A pass that never ends.
     #[cfg(test)]
     pub(super) fn get_stuck(&self) {
-        self.shards[0].calls.fetch_add(1, Ordering::AcqRel);
+        self.shards[0].errands.count();
         self.shards[0].begun.fetch_add(1, Ordering::AcqRel);
     }
 
     /// There will be no more: all pumps are to go around once more and end.
     pub(super) fn end(&self) {
-        for shard in &self.shards {
-            shard.called.notify_one();
-        }
+        self.shards.iter().for_each(|shard| shard.errands.end());
     }
 
     /// Serves the clients of one shard for as long as the feed lives.
     pub(super) async fn run(feed: Arc<Feed>, shard: usize) {
         let shard = &feed.pump().shards[shard];
         loop {
-            shard.called.notified().await;
-            // Looked at before the pass: after it there will be nothing more.
-            let ended = feed.has_ended();
-            let calls = shard.calls.load(Ordering::Acquire);
+            let errand = shard.errands.next().await;
             let now = shard.pass(&feed).await;
-            shard.answered.store(calls, Ordering::Release);
+            shard.errands.done(&errand);
             feed.on_pass(now);
-            if ended {
+            if errand.last {
                 for passenger in shard.lock().values() {
                     passenger.nudge();
                 }
@@ -348,17 +365,12 @@ impl Pump {
 }
 
 impl Shard {
-    /// Whether it was called and has not come back.
-    fn is_busy(&self) -> bool {
-        self.answered.load(Ordering::Acquire) != self.calls.load(Ordering::Acquire)
-    }
-
-    /// Housekeeping looks whether the pump gets on, and calls it again if it does not seem to know that it was called. Returns
+    /// Housekeeping looks whether the pump gets on, and wakes it if it does not seem to know that it was called. Returns
     /// whether a pass is on its way of which it is not certain that it has come to all clients since the last look.
     fn inspect(&self, late: bool, now: Instant, inspection: &mut Inspection) -> bool {
         // Plain values, looked at by housekeeping alone.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        let busy = self.is_busy();
+        let busy = self.errands.are_pending();
         let (begun, done) = (self.begun.load(Ordering::Acquire), self.done.load(Ordering::Acquire));
         if !busy || done != seen.done {
             seen.since = Some(now);
@@ -373,18 +385,12 @@ impl Shard {
             false => Waits::No,
         };
         if waits == Waits::Lost {
-            self.called.notify_one();
+            self.errands.remind();
         }
         inspection.count(waits);
         let went_around = done > seen.begun;
         *seen = Seen { begun, done, idle, since: seen.since };
         busy && !went_around
-    }
-
-    /// There is a round to be taken around.
-    fn call(&self) {
-        self.calls.fetch_add(1, Ordering::AcqRel);
-        self.called.notify_one();
     }
 
     /// Where a pass begins.
@@ -456,12 +462,24 @@ impl Drop for Seat {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Wake, Waker};
+
     use futures_util::FutureExt;
 
     use super::super::tests::harness::{eventually, lone_feed, lone_feed_with_pace, update};
     use super::*;
     use crate::model::SyncerEvent;
     use crate::snapcache::SnapCache;
+
+    #[derive(Default)]
+    struct Wakes(AtomicU64);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
 
     /// Writes down when it was served.
     #[derive(Debug)]
@@ -487,6 +505,10 @@ mod tests {
         fn inspect(&self, _: &Check<'_>) -> Option<Found> {
             Some(Found::default())
         }
+
+        fn note_version(&self, _: &mut Pinned) {}
+
+        fn let_go(&self) {}
     }
 
     #[tokio::test]
@@ -522,7 +544,15 @@ mod tests {
         let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
         let seat = |id| pump.shard_of(id).lock().insert(id, witness(id));
         let served = || std::mem::take(&mut *log.lock().expect("not poisoned"));
-        let called = || [0, 1].map(|shard: usize| pump.shards[shard].called.notified().now_or_never().is_some());
+        let called = || {
+            [0, 1].map(|shard: usize| {
+                let errands = &pump.shards[shard].errands;
+                errands.next().now_or_never().is_some_and(|errand| {
+                    errands.done(&errand);
+                    true
+                })
+            })
+        };
         pump.call(&lease).await;
         assert_eq!((served(), called()), (vec![], [false, false]), "nobody is there");
         seat(3);
@@ -558,6 +588,10 @@ mod tests {
         fn inspect(&self, _: &Check<'_>) -> Option<Found> {
             Some(Found::default())
         }
+
+        fn note_version(&self, _: &mut Pinned) {}
+
+        fn let_go(&self) {}
     }
 
     #[tokio::test(start_paused = true)]
@@ -612,7 +646,7 @@ mod tests {
         at(1).await;
         assert_eq!((feed.head().sequence, served(), feed.pump().is_busy()), (1, CLIENTS, false));
         // A pump that was called and has not come back.
-        feed.pump().shards[0].calls.fetch_add(1, Ordering::AcqRel);
+        feed.pump().shards[0].errands.count();
         at(5).await;
         change(&mut cache, b"2");
         at(6).await;
@@ -646,12 +680,17 @@ mod tests {
             (found.suspected, found.woken, found.stuck_for.as_secs(), excused)
         };
         assert_eq!(look(0, false), (0, 0, 0, false));
-        shard.call();
-        assert!(shard.called.notified().now_or_never().is_some(), "this call is lost");
+        let wakes = Arc::new(Wakes::default());
+        let waker = Waker::from(wakes.clone());
+        let mut next = pin!(shard.errands.next());
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        // Its waking is lost.
+        shard.errands.count();
         assert_eq!(look(1, false), (1, 0, 1, true), "perhaps it is about to begin");
         assert_eq!(look(2, true), (1, 0, 2, true), "nobody gets his turn");
         assert_eq!(look(3, false), (1, 1, 3, true));
-        assert!(shard.called.notified().now_or_never().is_some(), "it was called again");
+        assert_eq!(wakes.0.load(Ordering::SeqCst), 1, "it is woken again");
+        assert!(next.as_mut().poll(&mut Context::from_waker(&waker)).is_ready(), "and finds that it was called");
         let pass = shard.pass(&lease);
         tokio::pin!(pass);
         shard.begun.fetch_add(1, Ordering::AcqRel);
@@ -662,7 +701,7 @@ mod tests {
             (1, 0, 0, false),
             "it was not under way at the last look, and has been around since"
         );
-        assert_eq!(pump.inspect(&head, 7, false, start).most_lacked, 0, "nobody is there");
+        assert_eq!(pump.inspect(&head, 7, false, start, &mut Pinned::new(0)).most_lacked, 0, "nobody is there");
     }
 
     #[tokio::test]
@@ -672,7 +711,6 @@ mod tests {
         let witness = Arc::new(Witness { id: 1, log: Arc::default(), nudges: AtomicU64::new(0) });
         let _seat = Seat::take(feed.clone(), 1, witness.clone());
         drop(cache);
-        Pump::run(feed, 0).await;
-        assert!(witness.nudges.load(Ordering::SeqCst) >= 1);
+        eventually("its pump has ended", || witness.nudges.load(Ordering::SeqCst) >= 1).await;
     }
 }

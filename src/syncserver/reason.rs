@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::average::LOWEST_BYTES_PER_SEC;
 use crate::syncer::SyncerType;
 
 /// Why a connection was closed, or never came about.
@@ -23,8 +24,12 @@ pub enum CloseReason {
     UnknownSyncer(String),
     /// The client is too old: it does not understand policy keys that carry the kind.
     NoModernPolicyKeys,
+    /// As many clients as the server takes at most are there already.
+    TooManyConnections,
     /// The client asks for something that we do not offer, in words.
     Unsupported(String),
+    /// The client began a long message and did not finish it while others waited for room to do the same.
+    UnfinishedMessage,
     /// Something that cannot be read came from the client.
     BadMessage(String),
     /// Something that has no place here came from the client.
@@ -35,6 +40,10 @@ pub enum CloseReason {
     PongTimeout,
     /// Not one byte could be written for too long.
     WriteTimeout,
+    /// The client took its snapshot, or what it lacked, at less than the lowest average rate.
+    TooSlow,
+    /// More old versions of the data were held by slow clients than allowed, and this client held the oldest.
+    OldestVersion,
     /// The client was too far behind, and its grace period is over.
     FellBehind,
     /// The governor closed it: more connections than allowed.
@@ -51,7 +60,7 @@ pub enum CloseReason {
 
 impl CloseReason {
     /// Every value of the `reason` label.
-    pub const LABELS: [&'static str; 20] = [
+    pub const LABELS: [&'static str; 24] = [
         "client-closed",
         "connection-lost",
         "tls-failed",
@@ -60,12 +69,16 @@ impl CloseReason {
         "not-a-hello",
         "unknown-syncer",
         "no-modern-policy-keys",
+        "too-many-connections",
         "unsupported",
+        "unfinished-message",
         "bad-message",
         "unexpected-message",
         "ack-timeout",
         "pong-timeout",
         "write-timeout",
+        "too-slow",
+        "oldest-version",
         "fell-behind",
         "rebalanced",
         "draining",
@@ -86,12 +99,16 @@ impl CloseReason {
             Self::NotAHello(_) => "not-a-hello",
             Self::UnknownSyncer(_) => "unknown-syncer",
             Self::NoModernPolicyKeys => "no-modern-policy-keys",
+            Self::TooManyConnections => "too-many-connections",
             Self::Unsupported(_) => "unsupported",
+            Self::UnfinishedMessage => "unfinished-message",
             Self::BadMessage(_) => "bad-message",
             Self::UnexpectedMessage(_) => "unexpected-message",
             Self::AckTimeout => "ack-timeout",
             Self::PongTimeout => "pong-timeout",
             Self::WriteTimeout => "write-timeout",
+            Self::TooSlow => "too-slow",
+            Self::OldestVersion => "oldest-version",
             Self::FellBehind => "fell-behind",
             Self::Rebalanced => "rebalanced",
             Self::Draining => "draining",
@@ -112,7 +129,7 @@ impl CloseReason {
     /// Whether the client is to go to another server: the answer here would be the same, or nobody is left to give it.
     #[must_use]
     pub(super) fn sends_elsewhere(&self) -> bool {
-        matches!(self, Self::Rebalanced | Self::Draining | Self::Stopped)
+        matches!(self, Self::Rebalanced | Self::Draining | Self::Stopped | Self::TooManyConnections)
     }
 
     /// Whether the connection is beyond telling its client anything. After a panic, nobody knows which of the bytes that are
@@ -141,12 +158,22 @@ impl fmt::Display for CloseReason {
             Self::NoModernPolicyKeys => f.write_str(
                 "the client does not support modern policy keys: it is older than Calico v3.32, upgrade the agent",
             ),
+            Self::TooManyConnections => f.write_str("this server has as many connections as it takes at most"),
             Self::Unsupported(what) => f.write_str(what),
+            Self::UnfinishedMessage => {
+                f.write_str("the client did not finish a long message while others waited for room to send theirs")
+            }
             Self::BadMessage(error) => write!(f, "cannot read what the client sent: {error}"),
             Self::UnexpectedMessage(what) => write!(f, "the client sent what has no place here: {what}"),
             Self::AckTimeout => f.write_str("the client did not acknowledge the decoder restart in time"),
             Self::PongTimeout => f.write_str("the client has not answered pings within the pong timeout"),
             Self::WriteTimeout => f.write_str("the client took not one byte within the write timeout"),
+            Self::TooSlow => {
+                write!(f, "the client took what was sent at less than {LOWEST_BYTES_PER_SEC} bytes a second on average")
+            }
+            Self::OldestVersion => f.write_str(
+                "too many slow clients held old versions of the data in memory, and this client held the oldest",
+            ),
             Self::FellBehind => f.write_str("the client is too far behind and its grace period is over"),
             Self::Rebalanced => f.write_str("closed to spread connections over all servers"),
             Self::Draining => f.write_str("the server is shutting down gracefully"),

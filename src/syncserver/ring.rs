@@ -75,6 +75,11 @@ impl Mark {
         self.next == other.next
     }
 
+    /// Whether a ring whose oldest segment is this one has forgotten what follows.
+    pub(super) fn is_before(&self, first: u64) -> bool {
+        self.next < first
+    }
+
     /// Whether no status was told between this place and a later one.
     pub(super) fn has_status_of(&self, later: &Mark) -> bool {
         self.status_changes == later.status_changes
@@ -140,9 +145,20 @@ impl Ring {
         self.bytes
     }
 
+    /// Number of the oldest segment held, or of the next one.
+    pub(super) fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Holds no more than this from now on.
+    pub(super) fn limit(&mut self, limits: Limits) {
+        self.limits = limits;
+        self.forget_excess();
+    }
+
     /// Whether whoever stands at a mark can go on from there.
     pub(super) fn leads_on_from(&self, mark: &Mark) -> bool {
-        mark.next >= self.first
+        !mark.is_before(self.first)
     }
 
     /// Appends the bytes of all crumbs after the newest place up to `last`; the oldest of them was published at `first_at`.
@@ -155,6 +171,10 @@ impl Ring {
         self.updates += updates;
         self.segments.push_back(Segment { bytes, updates, end: end.clone() });
         self.head = end;
+        self.forget_excess();
+    }
+
+    fn forget_excess(&mut self) {
         while self.segments.len() > 1 && (self.bytes > self.limits.bytes || self.updates > self.limits.updates) {
             self.forget_oldest();
         }

@@ -19,7 +19,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::catch_up::{self, CatchUp};
@@ -27,6 +26,7 @@ use super::feed::Lease;
 use super::reason::CloseReason;
 use super::ring::{Mark, Taken};
 use super::snapshot::{Piece, Place, Snapshot};
+use super::tracker::Client;
 use crate::model::SyncStatus;
 
 /// How much is queued for a client at a time. Enough to fill a send buffer in one system call, little enough that a stalled
@@ -62,14 +62,14 @@ enum Step {
 #[derive(Debug)]
 pub(super) struct Sender {
     feed: Lease,
+    /// Whom to call when a snapshot that is on its way goes on.
+    client: Arc<Client>,
     patience: Patience,
     phase: Phase,
     mark: Arc<Mark>,
     /// Until the client gets to the second place (the head when its snapshot ended) it is not told the status of the first
     /// (its snapshot).
     joining: Option<(Arc<Mark>, Arc<Mark>)>,
-    /// Of the snapshot that is on its way.
-    progress: Option<watch::Receiver<u64>>,
     dry: bool,
     grace_until: Option<Instant>,
     grace_noted: bool,
@@ -77,10 +77,10 @@ pub(super) struct Sender {
 
 impl Sender {
     /// A sender that has not begun.
-    pub(super) fn new(feed: Lease, patience: Patience) -> Self {
+    pub(super) fn new(feed: Lease, client: Arc<Client>, patience: Patience) -> Self {
         let (mark, phase) = (feed.head(), Phase::Idle);
-        let (joining, progress, dry, grace_until, grace_noted) = (None, None, false, None, false);
-        Self { feed, patience, phase, mark, joining, progress, dry, grace_until, grace_noted }
+        let (joining, dry, grace_until, grace_noted) = (None, false, None, false);
+        Self { feed, client, patience, phase, mark, joining, dry, grace_until, grace_noted }
     }
 
     pub(super) fn feed(&self) -> &Lease {
@@ -102,7 +102,7 @@ impl Sender {
         matches!(self.phase, Phase::CatchUp { .. })
     }
 
-    /// Whether there is nothing to queue until there is progress or [another look](Self::look_again).
+    /// Whether there is nothing to queue until [another look](Self::look_again).
     pub(super) fn is_dry(&self) -> bool {
         self.dry
     }
@@ -115,11 +115,6 @@ impl Sender {
     /// The next call of [`Self::fill`] is to look for more, even if the last one found nothing.
     pub(super) fn look_again(&mut self) {
         self.dry = false;
-    }
-
-    /// The snapshot's progress, when the next piece is awaited. Who follows is found by the pump instead.
-    pub(super) fn progress(&self) -> Option<watch::Receiver<u64>> {
-        self.progress.clone().filter(|_| self.dry)
     }
 
     /// Whether there is something to queue for the client, `head` being the newest place.
@@ -145,7 +140,6 @@ impl Sender {
     /// Idle => Snapshot. The client is ready for its snapshot.
     pub(super) fn start(&mut self, now: Instant, out: &mut VecDeque<Bytes>) {
         let snapshot = self.feed.snapshot(now);
-        self.progress = Some(snapshot.progress());
         self.mark = snapshot.mark().clone();
         push(out, snapshot.begin());
         self.phase = Phase::Snapshot { snapshot, place: Place::default() };
@@ -158,15 +152,12 @@ impl Sender {
     }
 
     /// Queues what the client lacks, as far as there is room. Call it again when that has been written, or, when the sender
-    /// [is dry](Self::is_dry), once there is [progress](Self::progress) or a reason to [look again](Self::look_again).
+    /// [is dry](Self::is_dry), once there is a reason to [look again](Self::look_again): the pump sees to that, and the snapshot
+    /// whose next piece was not there yet.
     pub(super) fn fill(&mut self, now: Instant, out: &mut VecDeque<Bytes>) -> Result<(), CloseReason> {
-        if let Some(progress) = &mut self.progress {
-            self.dry &= !has_come(progress, || ());
-        }
         if self.dry {
             return Ok(());
         }
-        self.dry = false;
         let mut queued = 0;
         while queued < FILL_BYTES {
             match self.step(now, FILL_BYTES - queued, out)? {
@@ -184,7 +175,7 @@ impl Sender {
     fn step(&mut self, now: Instant, room: usize, out: &mut VecDeque<Bytes>) -> Result<Step, CloseReason> {
         match &mut self.phase {
             Phase::Idle => Ok(Step::Dry),
-            Phase::Snapshot { snapshot, place } => Ok(match snapshot.piece(place) {
+            Phase::Snapshot { snapshot, place } => Ok(match snapshot.piece(place, &self.client) {
                 Piece::Bytes(bytes, next) => {
                     *place = next;
                     Step::Queued(push(out, bytes))
@@ -224,7 +215,6 @@ impl Sender {
 
     /// Goes on with the ring from the current mark.
     fn follow(&mut self) {
-        self.progress = None;
         self.phase = Phase::Following;
     }
 
@@ -311,17 +301,6 @@ impl Sender {
     }
 }
 
-/// Whether there is progress that was not looked at. It counts as looked at from now on: what comes `in_between` is part of it,
-/// what comes later wakes us again. If there is none, nothing counts as seen, since nobody will look.
-fn has_come(progress: &mut watch::Receiver<u64>, in_between: impl FnOnce()) -> bool {
-    let come = progress.has_changed().unwrap_or(true);
-    in_between();
-    if come {
-        progress.mark_unchanged();
-    }
-    come
-}
-
 /// Queues bytes unless there are none. Returns their number.
 fn push(out: &mut VecDeque<Bytes>, bytes: Bytes) -> usize {
     let len = bytes.len();
@@ -333,7 +312,11 @@ fn push(out: &mut VecDeque<Bytes>, bytes: Bytes) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
+    use super::super::calls::Call;
     use super::super::tests::harness::{eventually, lone_feed, update};
+    use super::super::tracker::Tracker;
     use super::*;
     use crate::model::SyncerEvent;
     use crate::snapcache::SnapCache;
@@ -342,13 +325,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    #[test]
-    fn progress_counts_as_seen_only_by_who_looks() {
-        let (tick, mut progress) = watch::channel(0);
-        assert!(!has_come(&mut progress, || tick.send_modify(|ticks| *ticks += 1)));
-        assert!(progress.has_changed().unwrap(), "it would wake whoever waits for it");
-        assert!(has_come(&mut progress, || tick.send_modify(|ticks| *ticks += 1)));
-        assert!(!progress.has_changed().unwrap());
+    fn client(id: u64) -> Arc<Client> {
+        Tracker::default().add(id, ([10, 0, 0, 1], 1).into(), None, Instant::now())
     }
 
     /// Fills until there is nothing more; returns keys and statuses in order.
@@ -370,10 +348,12 @@ mod tests {
                 }
             }
             if sender.is_dry() {
-                match sender.progress() {
-                    Some(mut progress) => progress.changed().await.unwrap(),
-                    None => return all,
+                if !sender.in_snapshot() {
+                    return all;
                 }
+                let client = sender.client.clone();
+                assert_eq!(poll_fn(|cx| client.calls().poll_call(cx)).await, Call::Look);
+                sender.look_again();
             }
         }
     }
@@ -398,7 +378,8 @@ mod tests {
         cache
             .apply(vec![SyncerEvent::Updates(vec![update("/a", Some(b"1"))]), SyncerEvent::Status(SyncStatus::InSync)]);
         settled().await;
-        let (mut first, mut second) = (Sender::new(lease, patience), Sender::new(feed.lease(), patience));
+        let (mut first, mut second) =
+            (Sender::new(lease, client(1), patience), Sender::new(feed.lease(), client(2), patience));
         let mut decoders = [Decoder::new(Limits::client()), Decoder::new(Limits::client())];
         let mut out = VecDeque::new();
         for (sender, decoder) in [&mut first, &mut second].into_iter().zip(&mut decoders) {

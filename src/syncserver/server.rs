@@ -20,11 +20,12 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use futures_util::FutureExt;
 use prometheus::IntGauge;
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::calls::Order;
 use super::config::{Config, RANDOM_SEED};
 use super::connection::{Counted, Shared, serve};
 use super::feed::FeedConfig;
@@ -32,12 +33,13 @@ use super::feeds::{Feeds, Source};
 use super::governor::{Drain, Governor};
 use super::liveness::Timeouts;
 use super::peers::Peers;
+use super::places::Places;
 use super::reason::CloseReason;
 use super::ring::Limits;
 use super::sender::Patience;
 use super::slots::{Slots, sleep_or_never};
 use super::status::ClientStatus;
-use super::tracker::{Client, Order, Tracker};
+use super::tracker::{Client, Tracker};
 use super::transport::{Listener, TcpInlet, TlsSource};
 use super::wire::Wire;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
@@ -137,6 +139,7 @@ impl Server {
             snapshot_max_age: config.snapshot_max_age.min(config.max_fall_behind / 2),
             pace_max: config.pace_max,
             pace_per_client: config.pace_per_client,
+            pumps: config.pumps,
             format,
         };
         let (tasks, stop_feeds) = (TaskRegistry::new(), CancellationToken::new());
@@ -149,6 +152,9 @@ impl Server {
                 pong: config.pong_timeout,
                 write: config.write_timeout,
             },
+            handshake_places: Places::new(),
+            places: Places::new(),
+            streams: Arc::new(Semaphore::new(most_streams(&config))),
             patience: Patience { max_fall_behind: config.max_fall_behind, grace: config.new_client_grace },
             epoch: seed.rotate_left(17) | 1,
             seed,
@@ -165,6 +171,15 @@ impl Server {
         state.show_limit();
         Bound { listener, config, seed, metrics: metrics.server, shared: Arc::new(shared), state, tasks, stop_feeds }
     }
+}
+
+/// How many connections may stream: twice what the governor allows at first, and at least so many more than that as may be in
+/// their handshake. The governor is gentle, one connection a second: when the other servers end, all their clients are to find
+/// a place here. But memory must have a bound. Connections in their handshake do not count, so strangers that are silent take no
+/// place from clients that come back.
+fn most_streams(config: &Config) -> usize {
+    let room = config.max_connections.max(config.max_handshakes);
+    config.max_connections.saturating_add(room).min(Semaphore::MAX_PERMITS)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -351,7 +366,7 @@ impl<L: Listener> Bound<L> {
                 }
                 () = sleep_until(look_at) => {
                     look_at = Instant::now() + governor.next_look();
-                    let (n, max) = (state.tracker.len(), state.max_connections.load(Ordering::Relaxed));
+                    let (n, max) = (state.tracker.established(), state.max_connections.load(Ordering::Relaxed));
                     // The newest go: they have just come here and find another server most easily, and long-lived
                     // connections stay long-lived.
                     if Governor::must_drop(n, max) && state.tracker.end_newest(Order::Rebalance).is_some() {

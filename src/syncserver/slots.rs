@@ -8,11 +8,16 @@ use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep_until};
 
-use super::tracker::{Client, Order};
+use super::calls::Order;
+use super::tracker::Client;
 
 /// A connection in its handshake whose peer has been silent for this long may be closed to make room for another one.
 /// Handshakes take milliseconds; when a server is overloaded by honest clients, it is not they who are silent.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How long one that was asked to make room has to do so, or to be heard of, before another one is asked as well: its task has
+/// only to be woken for that. Without it, everybody who was silent for long enough would have to go for the sake of one.
+const ANSWER: Duration = Duration::from_millis(10);
 
 /// The slots of a server.
 pub(super) struct Slots {
@@ -20,27 +25,32 @@ pub(super) struct Slots {
     free: Arc<Semaphore>,
     /// Connections in their handshake, those first that were accepted, or asked to make room for others, longest ago.
     handshakes: VecDeque<(Instant, Weak<Client>)>,
+    /// When the last of them was asked to make room, unless a slot has come free since.
+    asked_at: Option<Instant>,
 }
 
 impl Slots {
     /// So many slots, at least one.
     pub(super) fn new(most: usize) -> Self {
         let most = most.clamp(1, Semaphore::MAX_PERMITS);
-        Self { most, free: Arc::new(Semaphore::new(most)), handshakes: VecDeque::new() }
+        Self { most, free: Arc::new(Semaphore::new(most)), handshakes: VecDeque::new(), asked_at: None }
     }
 
-    /// A slot. Waits for a connection to leave its handshake; when they take too long, the oldest ones are asked to.
+    /// A slot. Waits for a connection to leave its handshake; when they take too long, the oldest one is asked to, and the next
+    /// one if that does not help.
     ///
     /// # Cancel safety
     /// Cancel safe: nothing is lost.
     pub(super) async fn take(&mut self) -> OwnedSemaphorePermit {
         loop {
             let acquire = self.free.clone().acquire_owned();
-            let evict_at =
-                if self.free.available_permits() > 0 { None } else { self.oldest().map(|since| since + PATIENCE) };
+            let evict_at = if self.free.available_permits() > 0 { None } else { self.evict_at() };
             tokio::select! {
                 biased;
-                slot = acquire => return slot.expect("the semaphore is never closed"),
+                slot = acquire => {
+                    self.asked_at = None;
+                    return slot.expect("the semaphore is never closed");
+                }
                 () = sleep_or_never(evict_at) => self.ask_oldest(Instant::now()),
             }
         }
@@ -53,6 +63,12 @@ impl Slots {
             self.handshakes.retain(|(_, client)| in_handshake(client).is_some());
         }
         self.handshakes.push_back((client.accepted_at, Arc::downgrade(client)));
+    }
+
+    /// When the next one is to be asked to make room.
+    fn evict_at(&mut self) -> Option<Instant> {
+        let answer_until = self.asked_at.map(|at| at + ANSWER);
+        self.oldest().map(|since| (since + PATIENCE).max(answer_until.unwrap_or(since)))
     }
 
     /// Since when the one that was left alone for longest has been.
@@ -71,7 +87,8 @@ impl Slots {
         if let Some((_, weak)) = self.handshakes.pop_front()
             && let Some(client) = in_handshake(&weak)
         {
-            client.order(Order::Evict);
+            client.calls().order(Order::Evict);
+            self.asked_at = Some(now);
             self.handshakes.push_back((now, weak));
         }
     }
@@ -96,7 +113,6 @@ mod tests {
 
     use futures_util::FutureExt;
 
-    use super::super::reason::CloseReason;
     use super::super::status::ClientState;
     use super::super::tracker::Tracker;
     use super::*;
@@ -106,8 +122,8 @@ mod tests {
     }
 
     fn is_asked_to_go(client: &Client) -> bool {
-        let order = client.poll_order(&mut Context::from_waker(Waker::noop()));
-        order == Poll::Ready(CloseReason::HandshakeEvicted)
+        let order = client.calls().poll_order(&mut Context::from_waker(Waker::noop()));
+        order == Poll::Ready(Order::Evict)
     }
 
     #[tokio::test(start_paused = true)]
@@ -129,13 +145,34 @@ mod tests {
         assert!(tokio::time::timeout(Duration::from_millis(25), slots.take()).await.is_err());
         assert_eq!(asked(&clients), [false, true, false]);
         // Heard of: it is spared. The third one is next.
-        assert!(clients[1].withdraw_eviction());
+        assert!(clients[1].calls().withdraw_eviction());
         assert!(tokio::time::timeout(Duration::from_millis(25), slots.take()).await.is_err());
         assert_eq!(asked(&clients), [false, false, true]);
         assert!(tokio::time::timeout(PATIENCE, slots.take()).await.is_err());
         assert_eq!(asked(&clients), [false, true, true], "silent again");
         held.pop();
         assert!(slots.take().now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn for_one_slot_one_has_to_go_however_many_are_silent() {
+        let (tracker, mut slots) = (Tracker::default(), Slots::new(3));
+        let mut held = Vec::new();
+        let clients: Vec<Arc<Client>> = (1..=3).map(|id| accept(&tracker, id)).collect();
+        for client in &clients {
+            held.push(slots.take().now_or_never().expect("a slot is free"));
+            slots.given_to(client);
+        }
+        let asked = || clients.iter().filter(|client| is_asked_to_go(client)).count();
+        let timed_out = async |slots: &mut Slots, time| tokio::time::timeout(time, slots.take()).await.is_err();
+        assert!(timed_out(&mut slots, PATIENCE + ANSWER / 2).await);
+        assert_eq!(asked(), 1, "its task has not come to it yet");
+        assert!(timed_out(&mut slots, ANSWER).await);
+        assert_eq!(asked(), 2, "it does not go");
+        held.pop();
+        let _slot = slots.take().now_or_never().expect("the one that was given back");
+        assert!(slots.take().now_or_never().is_none());
+        assert_eq!(asked(), 3, "one more is wanted, and the one before has gone");
     }
 
     #[tokio::test(start_paused = true)]

@@ -9,15 +9,17 @@
 //! passes it.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::made::Made;
 use super::pieces::{Base, Encoded, Pieces, Recipe};
 use super::ring::Mark;
+use super::room::Taken;
+use super::tracker::Client;
 use crate::metrics::SyncerMetrics;
 use crate::model::Key;
 
@@ -35,7 +37,7 @@ pub(super) enum Piece {
     Bytes(Bytes, Place),
     /// The same, encoded for this client alone.
     Alone(Bytes, Place),
-    /// The producer is not there yet: wait for [`Snapshot::progress`].
+    /// The producer is not there yet: the client is nudged when it is.
     NotYet,
     /// Nothing more.
     End,
@@ -49,13 +51,22 @@ pub(super) struct Place {
 }
 
 #[derive(Debug, Default)]
-struct Made {
+struct Parts {
     /// Without their bytes if these have been given up.
     pieces: Vec<Encoded>,
     complete: bool,
     given_up: bool,
+    /// The room that the bytes take, if that is limited.
+    taken: Option<Taken>,
     /// When the producer made a piece last.
     got_on_at: Option<Instant>,
+}
+
+/// What there is at a place.
+enum Found {
+    Piece(Piece),
+    /// Bytes that were given up, up to this key or to the end.
+    GivenUp(Option<Key>),
 }
 
 /// A snapshot of a feed.
@@ -64,20 +75,13 @@ pub(super) struct Snapshot {
     mark: Arc<Mark>,
     recipe: Recipe,
     made_at: Instant,
-    made: Mutex<Made>,
-    progress: watch::Sender<u64>,
+    made: Made<Parts, Client>,
 }
 
 impl Snapshot {
     /// A snapshot of what there is at `mark`, nothing of it encoded yet.
     pub(super) fn new(mark: Arc<Mark>, recipe: Recipe, now: Instant) -> Arc<Self> {
-        let (progress, _) = watch::channel(0);
-        Arc::new(Self { mark, recipe, made_at: now, made: Mutex::default(), progress })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Made> {
-        // Half of a change would give clients wrong data: whoever comes to it fails as well.
-        self.made.lock().expect("a panic in the middle of a change of the snapshot")
+        Arc::new(Self { mark, recipe, made_at: now, made: Made::new(Parts::default()) })
     }
 
     /// The place in the feed's history that the snapshot shows.
@@ -90,11 +94,6 @@ impl Snapshot {
         self.made_at
     }
 
-    /// Changes whenever there are more pieces, and when they are complete.
-    pub(super) fn progress(&self) -> watch::Receiver<u64> {
-        self.progress.subscribe()
-    }
-
     /// What opens the snapshot; may be empty.
     pub(super) fn begin(&self) -> Bytes {
         self.recipe.format().snapshot_begin(self.mark.sequence, self.mark.map.len())
@@ -105,19 +104,21 @@ impl Snapshot {
         self.recipe.format().snapshot_end(self.mark.sequence, self.mark.as_of.as_ref())
     }
 
-    /// The piece at a place.
-    pub(super) fn piece(&self, place: &Place) -> Piece {
-        let upto = {
-            let made = self.lock();
-            match made.pieces.get(place.pieces) {
-                Some(piece) if !piece.bytes.is_empty() => {
-                    return Piece::Bytes(piece.bytes.clone(), place.after(piece.last.clone()));
-                }
-                Some(piece) => Some(piece.last.clone()),
-                None if made.complete => return Piece::End,
-                None if made.given_up => None,
-                None => return Piece::NotYet,
+    /// The piece at a place. If it is not there yet, the client `who` asks is nudged once there is progress.
+    pub(super) fn piece(&self, place: &Place, who: &Arc<Client>) -> Piece {
+        let found = self.made.look_for(who, |made| match made.pieces.get(place.pieces) {
+            Some(piece) if !piece.bytes.is_empty() => {
+                Some(Found::Piece(Piece::Bytes(piece.bytes.clone(), place.after(piece.last.clone()))))
             }
+            Some(piece) => Some(Found::GivenUp(Some(piece.last.clone()))),
+            None if made.complete => Some(Found::Piece(Piece::End)),
+            None if made.given_up => Some(Found::GivenUp(None)),
+            None => None,
+        });
+        let upto = match found {
+            None => return Piece::NotYet,
+            Some(Found::Piece(piece)) => return piece,
+            Some(Found::GivenUp(upto)) => upto,
         };
         let Some(piece) = self.recipe.encode_between(&self.mark.map, place.last.as_ref(), upto.as_ref()) else {
             return Piece::End;
@@ -131,48 +132,53 @@ impl Snapshot {
 
     /// Whether there is something at a place, or nothing more: nobody has to wait there for the producer.
     pub(super) fn leads_on_from(&self, place: &Place) -> bool {
-        let made = self.lock();
-        place.pieces < made.pieces.len() || made.complete || made.given_up
+        self.made.see(|made| place.pieces < made.pieces.len() || made.complete || made.given_up)
     }
 
     /// For how long the producer has not got on; nothing once it is done.
     pub(super) fn stuck_for(&self, now: Instant) -> Duration {
-        let made = self.lock();
-        let got_on = made.got_on_at.unwrap_or(self.made_at);
-        if made.complete || made.given_up { Duration::ZERO } else { now.saturating_duration_since(got_on) }
+        self.made.see(|made| {
+            let got_on = made.got_on_at.unwrap_or(self.made_at);
+            if made.complete || made.given_up { Duration::ZERO } else { now.saturating_duration_since(got_on) }
+        })
     }
 
     /// Drops the bytes that this `newer` snapshot does not hold as well, if that is complete. Clients that are not done encode
     /// what they lack of them from now on. May be repeated with a snapshot that is newer still.
     pub(super) fn give_up(&self, newer: &Self) {
-        let held: HashSet<*const u8> = {
-            let newer = newer.lock();
-            if !newer.complete {
-                // It will hold more of them. The next one will come again.
-                return;
-            }
-            newer.pieces.iter().map(|piece| piece.bytes.as_ptr()).collect()
-        };
-        let mut made = self.lock();
-        made.given_up = true;
-        let lost = made.pieces.iter_mut().filter(|piece| !held.contains(&piece.bytes.as_ptr()));
-        let dropped: Vec<Bytes> = lost.map(|piece| std::mem::take(&mut piece.bytes)).collect();
-        drop(made);
+        let held: Option<HashSet<*const u8>> = newer
+            .made
+            .see(|newer| newer.complete.then(|| newer.pieces.iter().map(|piece| piece.bytes.as_ptr()).collect()));
+        // It will hold more of them. The next one will come again.
+        let Some(held) = held else { return };
+        let dropped: Vec<Bytes> = self.made.progress(|made| {
+            made.given_up = true;
+            // What is left is held by the newer one, which has taken room for it.
+            made.taken = None;
+            let lost = made.pieces.iter_mut().filter(|piece| !held.contains(&piece.bytes.as_ptr()));
+            lost.map(|piece| std::mem::take(&mut piece.bytes)).collect()
+        });
+        // Not under the lock.
         drop(dropped);
-        self.progress.send_modify(|ticks| *ticks += 1);
     }
 
-    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. For one
-    /// that has not been given up.
-    pub(super) fn as_base(&self) -> Base {
-        let made = self.lock();
-        debug_assert!(!made.given_up, "it is the newest, of which nothing is dropped");
-        Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete }
+    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. `None`: it was
+    /// given up.
+    pub(super) fn as_base(&self) -> Option<Base> {
+        self.made.see(|made| {
+            let base = || Base { map: self.mark.map.clone(), pieces: made.pieces.clone(), complete: made.complete };
+            (!made.given_up).then(base)
+        })
     }
 
-    /// Makes all pieces, giving way to others now and then. Ends early when nobody holds the snapshot any more, or when it
-    /// has been given up.
-    pub(super) async fn produce(this: Weak<Self>, base: Option<Base>, metrics: SyncerMetrics) {
+    /// Makes all pieces, giving way to others now and then. Ends early when nobody holds the snapshot any more, when it
+    /// has been given up, or when there is no room for it where that is to be `taken`.
+    pub(super) async fn produce(
+        this: Weak<Self>,
+        base: Option<Base>,
+        mut taken: Option<Taken>,
+        metrics: SyncerMetrics,
+    ) {
         let Some((map, recipe)) = this.upgrade().map(|this| (this.mark.map.clone(), this.recipe.clone())) else {
             return;
         };
@@ -195,17 +201,30 @@ impl Snapshot {
             metrics.snapshot_pieces_encoded.inc_by(fresh);
             metrics.snapshot_pieces_reused.inc_by(turn.len() as u64 - fresh);
             let Some(snapshot) = this.upgrade() else { return };
-            {
-                let mut made = snapshot.lock();
+            let bytes = turn.iter().map(|piece| piece.bytes.len()).sum();
+            let (given_up, dropped) = snapshot.made.progress(|made| {
                 if made.given_up {
-                    return;
+                    return (true, None);
+                }
+                if let Some(taken) = taken.take() {
+                    made.taken = Some(taken);
+                }
+                if made.taken.as_mut().is_some_and(|taken| !taken.take(bytes)) {
+                    // There is no room: clients encode what they lack.
+                    made.given_up = true;
+                    return (true, Some((std::mem::take(&mut made.pieces), made.taken.take())));
                 }
                 made.pieces.append(&mut turn);
                 made.complete = done;
                 made.got_on_at = Some(Instant::now());
-            }
-            snapshot.progress.send_modify(|ticks| *ticks += 1);
+                (false, None)
+            });
+            // Not under the lock.
+            drop(dropped);
             drop(snapshot);
+            if given_up {
+                return;
+            }
             if done {
                 metrics.snapshot_raw_bytes.set(i64::try_from(raw_total).unwrap_or(i64::MAX));
                 metrics.snapshot_compressed_bytes.set(i64::try_from(encoded_total).unwrap_or(i64::MAX));

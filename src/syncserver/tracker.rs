@@ -5,28 +5,18 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
-use std::task::{Context, Poll};
 
-use futures_util::task::AtomicWaker;
 use tokio::time::Instant;
 
+use super::calls::{Calls, Order};
 use super::feed::Feed;
 use super::handshake::Agent;
+use super::made::Awaits;
 use super::pump::Passenger;
 use super::reason::CloseReason;
 use super::status::{ClientState, ClientStatus};
-
-/// Why a connection is to end, as decided outside of its task.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub(super) enum Order {
-    Evict = 1,
-    Rebalance = 2,
-    Drain = 3,
-    Stop = 4,
-}
 
 impl From<Order> for CloseReason {
     fn from(order: Order) -> Self {
@@ -35,6 +25,8 @@ impl From<Order> for CloseReason {
             Order::Rebalance => Self::Rebalanced,
             Order::Drain => Self::Draining,
             Order::Stop => Self::Stopped,
+            Order::Unfinished => Self::UnfinishedMessage,
+            Order::OldestVersion => Self::OldestVersion,
         }
     }
 }
@@ -56,18 +48,7 @@ pub(super) struct Client {
     line: OnceLock<Weak<dyn Passenger>>,
     applied: AtomicU64,
     failed_keys: AtomicU64,
-    order: AtomicU8,
-    nudged: AtomicBool,
-    waker: AtomicWaker,
-}
-
-/// What others have to say to a connection's task.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Call {
-    /// End the connection.
-    End(CloseReason),
-    /// Look whether there is something to send.
-    Look,
+    calls: Calls,
 }
 
 impl Client {
@@ -84,9 +65,7 @@ impl Client {
             line: OnceLock::new(),
             applied: AtomicU64::new(0),
             failed_keys: AtomicU64::new(0),
-            order: AtomicU8::new(0),
-            nudged: AtomicBool::new(false),
-            waker: AtomicWaker::new(),
+            calls: Calls::new(),
         }
     }
 
@@ -114,16 +93,15 @@ impl Client {
         self.failed_keys.fetch_add(failed_keys as u64, Ordering::Relaxed);
     }
 
-    /// Ends the connection soon. The first order counts, except that to make room for others, which may be withdrawn.
-    pub(super) fn order(&self, order: Order) {
-        let outranks = |earlier: u8| (earlier == 0 || earlier == Order::Evict as u8).then_some(order as u8);
-        let _earlier_order = self.order.fetch_update(Ordering::AcqRel, Ordering::Acquire, outranks);
-        self.waker.wake();
+    /// What others have to say to its task.
+    pub(super) fn calls(&self) -> &Calls {
+        &self.calls
     }
 
-    /// It need not make room for others. False: nobody asked, or it has to end for another reason.
-    pub(super) fn withdraw_eviction(&self) -> bool {
-        self.order.compare_exchange(Order::Evict as u8, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    /// Its hello has come and been answered: it need make no room for others any more.
+    pub(super) fn through_handshake(&self) {
+        self.calls.through();
+        self.set_state(ClientState::AwaitingAck);
     }
 
     /// So many bytes have come during the handshake, TLS's own included.
@@ -134,41 +112,6 @@ impl Client {
     /// Bytes that came during the handshake.
     pub(super) fn bytes_heard(&self) -> u64 {
         self.heard.load(Ordering::Relaxed)
-    }
-
-    /// Ready once the connection has been ordered to end. For the connection's own task only.
-    pub(super) fn poll_order(&self, cx: &mut Context<'_>) -> Poll<CloseReason> {
-        if self.ordered().is_none() {
-            self.waker.register(cx.waker());
-        }
-        self.ordered().map_or(Poll::Pending, |order| Poll::Ready(order.into()))
-    }
-
-    /// Has the connection's task look whether there is something to send.
-    pub(super) fn nudge(&self) {
-        self.nudged.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    /// Whether it was nudged and its task has not looked since.
-    pub(super) fn is_nudged(&self) -> bool {
-        self.nudged.load(Ordering::Acquire)
-    }
-
-    /// Ready once there is something to say to the connection. For the connection's own task only.
-    pub(super) fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
-        // It was asked to make room while its handshake came to an end: that is what was wanted.
-        self.withdraw_eviction();
-        if let Poll::Ready(reason) = self.poll_order(cx) {
-            return Poll::Ready(Call::End(reason));
-        }
-        // After the waker has been left: who nudges after this line wakes.
-        if self.nudged.swap(false, Ordering::AcqRel) { Poll::Ready(Call::Look) } else { Poll::Pending }
-    }
-
-    fn ordered(&self) -> Option<Order> {
-        let number = self.order.load(Ordering::Acquire);
-        [Order::Evict, Order::Rebalance, Order::Drain, Order::Stop].into_iter().find(|order| *order as u8 == number)
     }
 
     fn status(&self, now: Instant) -> ClientStatus {
@@ -195,6 +138,16 @@ impl Client {
             },
             failed_keys: self.failed_keys.load(Ordering::Relaxed),
         }
+    }
+}
+
+impl Awaits for Client {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn nudge(&self) {
+        self.calls.nudge();
     }
 }
 
@@ -231,10 +184,18 @@ impl Tracker {
         clients.iter().map(|client| client.status(now)).collect()
     }
 
-    /// Orders the newest connection to end. It no longer counts from now on.
+    /// Connections whose hello has come: strangers that say nothing must not have agents dropped.
+    pub(super) fn established(&self) -> usize {
+        self.lock().values().filter(|client| !client.is_in_handshake()).count()
+    }
+
+    /// Orders the newest connection whose hello has come to end. It no longer counts from now on.
     pub(super) fn end_newest(&self, order: Order) -> Option<Arc<Client>> {
-        let (_, client) = self.lock().pop_last()?;
-        client.order(order);
+        let mut clients = self.lock();
+        let newest = clients.iter().rev().find(|(_, client)| !client.is_in_handshake()).map(|(id, _)| *id);
+        let client = clients.remove(&newest?)?;
+        drop(clients);
+        client.calls.order(order);
         Some(client)
     }
 
@@ -244,7 +205,7 @@ impl Tracker {
         let id = *clients.keys().nth(position)?;
         let client = clients.remove(&id)?;
         drop(clients);
-        client.order(order);
+        client.calls.order(order);
         Some(client)
     }
 
@@ -252,17 +213,18 @@ impl Tracker {
     pub(super) fn end_all(&self, order: Order) {
         let clients = std::mem::take(&mut *self.lock());
         for client in clients.into_values() {
-            client.order(order);
+            client.calls.order(order);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::task::Waker;
+    use std::task::{Context, Poll, Waker};
 
     use proptest::prelude::*;
 
+    use super::super::calls::Call;
     use super::super::governor::Governor;
     use super::*;
 
@@ -270,6 +232,8 @@ mod tests {
     #[derive(Clone, Copy, Debug)]
     enum Step {
         Accept,
+        /// Somebody connects and says nothing.
+        Stranger,
         /// One of them ends by itself.
         Leave(usize),
         Limit(usize),
@@ -280,6 +244,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             3 => Just(Step::Accept),
+            1 => Just(Step::Stranger),
             1 => (0_usize..40).prop_map(Step::Leave),
             1 => (0_usize..20).prop_map(Step::Limit),
             4 => Just(Step::Look),
@@ -289,23 +254,27 @@ mod tests {
     #[test]
     fn an_eviction_may_be_withdrawn_and_nothing_else_and_means_nothing_once_the_handshake_is_over() {
         let client = Client::new(1, SocketAddr::from(([10, 0, 0, 1], 1)), None, Instant::now());
-        let cx = &mut Context::from_waker(Waker::noop());
-        client.order(Order::Evict);
-        assert_eq!(client.poll_order(cx), Poll::Ready(CloseReason::HandshakeEvicted));
-        assert!(client.withdraw_eviction() && !client.withdraw_eviction());
-        assert_eq!(client.poll_order(cx), Poll::Pending);
-        client.order(Order::Evict);
-        assert_eq!(client.poll_call(cx), Poll::Pending, "it streams");
-        client.order(Order::Evict);
-        client.order(Order::Drain);
-        client.order(Order::Stop);
-        client.order(Order::Evict);
-        assert!(!client.withdraw_eviction());
-        assert_eq!(client.poll_call(cx), Poll::Ready(Call::End(CloseReason::Draining)), "the first of the others");
+        let (calls, cx) = (client.calls(), &mut Context::from_waker(Waker::noop()));
+        calls.order(Order::Evict);
+        assert_eq!(calls.poll_order(cx), Poll::Ready(Order::Evict));
+        assert!(calls.withdraw_eviction() && !calls.withdraw_eviction());
+        assert_eq!(calls.poll_order(cx), Poll::Pending);
+        calls.order(Order::Evict);
+        client.through_handshake();
+        assert_eq!(calls.poll_call(cx), Poll::Pending, "it streams");
+        calls.order(Order::Evict);
+        assert_eq!(calls.poll_call(cx), Poll::Pending, "and is asked too late");
+        calls.order(Order::Drain);
+        calls.order(Order::Stop);
+        calls.order(Order::Evict);
+        assert!(!calls.withdraw_eviction());
+        client.through_handshake();
+        assert_eq!(calls.poll_call(cx), Poll::Ready(Call::End(Order::Drain)), "the first of the others");
     }
 
     proptest! {
-        /// Whatever the limit does meanwhile: each look ends at most one connection, only above the limit, and the newest.
+        /// Whatever the limit does meanwhile: each look ends at most one connection, only above the limit, and the newest of
+        /// those that are through their handshake.
         #[test]
         fn the_newest_go_and_never_more_than_the_excess(steps in proptest::collection::vec(step(), 0..200)) {
             let tracker = Tracker::default();
@@ -314,8 +283,12 @@ mod tests {
             for step in steps {
                 match step {
                     Step::Accept => {
-                        tracker.add(next_id, peer, None, Instant::now());
+                        tracker.add(next_id, peer, None, Instant::now()).set_state(ClientState::Following);
                         model.push(next_id);
+                        next_id += 1;
+                    }
+                    Step::Stranger => {
+                        tracker.add(next_id, peer, None, Instant::now());
                         next_id += 1;
                     }
                     Step::Leave(which) if !model.is_empty() => {
@@ -324,13 +297,13 @@ mod tests {
                     Step::Leave(_) => {}
                     Step::Limit(new) => limit = new,
                     Step::Look => {
-                        let ended = Governor::must_drop(tracker.len(), limit).then(|| tracker.end_newest(Order::Rebalance));
+                        let ended = Governor::must_drop(tracker.established(), limit).then(|| tracker.end_newest(Order::Rebalance));
                         let ended = ended.flatten().map(|client| client.id);
                         let expected = if model.len() > limit { model.pop() } else { None };
                         prop_assert_eq!(ended, expected);
                     }
                 }
-                prop_assert_eq!(tracker.len(), model.len());
+                prop_assert_eq!(tracker.established(), model.len());
             }
         }
     }

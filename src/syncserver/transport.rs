@@ -103,6 +103,8 @@ pub(super) struct Metered<S> {
     read: u64,
     /// During a TLS handshake: takes the first bytes that come, which tell what a peer speaks that does not speak TLS.
     first: Option<FirstBytes>,
+    /// Nothing is read after so many bytes.
+    most: u64,
 }
 
 /// Where the first bytes of a connection are kept while its TLS handshake lasts.
@@ -113,6 +115,9 @@ const FIRST: usize = 16;
 
 impl<S: Stream> AsyncRead for Metered<S> {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        if self.is_held_back() {
+            return Poll::Pending;
+        }
         let before = buf.filled().len();
         let polled = Pin::new(&mut self.inner).poll_read(cx, buf);
         let come = &buf.filled()[before..];
@@ -127,9 +132,23 @@ impl<S: Stream> AsyncRead for Metered<S> {
 }
 
 impl<S> Metered<S> {
+    fn new(inner: S, most: u64, first: Option<FirstBytes>) -> Self {
+        Self { inner, written: 0, read: 0, most, first }
+    }
+
     /// Bytes that have come so far.
     pub(super) fn read(&self) -> u64 {
         self.read
+    }
+
+    /// Whether it reads nothing more until it is [let go](Self::let_go). Nobody is woken by that.
+    pub(super) fn is_held_back(&self) -> bool {
+        self.read >= self.most
+    }
+
+    /// It may read as much as it likes from now on.
+    pub(super) fn let_go(&mut self) {
+        self.most = u64::MAX;
     }
 }
 
@@ -181,17 +200,20 @@ pub(super) enum Transport<S> {
 impl<S: Stream> Transport<S> {
     /// A connection without TLS.
     pub(super) fn plain(stream: S) -> Self {
-        Self::Plain(Metered { inner: stream, written: 0, read: 0, first: None })
+        Self::Plain(Metered::new(stream, u64::MAX, None))
     }
 
-    /// Begins a TLS handshake on a connection. `first` gets the first bytes that come.
-    pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S, first: FirstBytes) -> Accept<Metered<S>> {
-        acceptor.accept(Metered { inner: stream, written: 0, read: 0, first: Some(first) })
+    /// Begins a TLS handshake on a connection, which is [held back](Metered::is_held_back) after `most` bytes and one read.
+    /// `first` gets the first bytes that come.
+    pub(super) fn accept_tls(acceptor: &TlsAcceptor, stream: S, most: u64, first: FirstBytes) -> Accept<Metered<S>> {
+        acceptor.accept(Metered::new(stream, most, Some(first)))
     }
 
-    /// A connection whose TLS handshake is over.
-    pub(super) fn accepted(mut stream: TlsStream<Metered<S>>) -> Self {
-        stream.get_mut().0.first = None;
+    /// A TLS handshake is over.
+    pub(super) fn tls(mut stream: TlsStream<Metered<S>>) -> Self {
+        let metered = stream.get_mut().0;
+        metered.let_go();
+        metered.first = None;
         Self::Tls(Box::new(stream))
     }
 

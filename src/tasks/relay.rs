@@ -16,29 +16,18 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::future::BoxFuture;
-use futures_util::task::AtomicWaker;
 use tokio::task::coop;
 
-/// Times around all legs before the thread is let go. The runtime's budget ends a run of legs that wait for its channels and
-/// sockets much earlier; this is for legs that wake each other by other means.
-const MOST_ROUNDS: usize = 256;
-
-/// No leg was woken since the last one was polled.
-const IDLE: u8 = 0;
-/// Legs are being polled.
-const RUNNING: u8 = 1;
-/// A leg was woken; the task is woken too, or will look before it rests.
-const WOKEN: u8 = 2;
+use super::bells::{Bell, Bells};
 
 /// See the module's documentation.
 pub struct Relay {
     legs: Vec<Leg>,
     ends_with_last: bool,
-    shared: Arc<Shared>,
+    bells: Arc<Bells>,
 }
 
 struct Leg {
@@ -47,28 +36,13 @@ struct Leg {
     waker: Waker,
 }
 
-struct Shared {
-    state: AtomicU8,
-    task: AtomicWaker,
-}
-
-/// What wakes a leg.
-struct Bell {
-    rung: AtomicBool,
-    shared: Arc<Shared>,
-}
-
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        self.ring();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // First the bell, then the state: whoever sees the state looks for bells after that.
-        self.rung.store(true, Ordering::SeqCst);
-        if self.shared.state.swap(WOKEN, Ordering::SeqCst) == IDLE {
-            self.shared.task.wake();
-        }
+        self.ring();
     }
 }
 
@@ -83,12 +57,12 @@ impl Relay {
     /// Runs futures until all have ended. Those that feed others come before them.
     #[must_use]
     pub fn new(legs: impl IntoIterator<Item = BoxFuture<'static, ()>>) -> Self {
-        let shared = Arc::new(Shared { state: AtomicU8::new(WOKEN), task: AtomicWaker::new() });
+        let bells = Bells::new();
         let leg = |future| {
-            let bell = Arc::new(Bell { rung: AtomicBool::new(true), shared: shared.clone() });
+            let bell = Arc::new(bells.bell());
             Leg { future: Some(future), waker: bell.clone().into(), bell }
         };
-        Self { legs: legs.into_iter().map(leg).collect(), ends_with_last: false, shared }
+        Self { legs: legs.into_iter().map(leg).collect(), ends_with_last: false, bells }
     }
 
     /// Ends as soon as the last of the futures has; the others are dropped.
@@ -101,7 +75,7 @@ impl Relay {
     fn round(&mut self) {
         for leg in &mut self.legs {
             if let Some(future) = &mut leg.future
-                && leg.bell.rung.swap(false, Ordering::SeqCst)
+                && leg.bell.has_rung()
                 && future.as_mut().poll(&mut Context::from_waker(&leg.waker)).is_ready()
             {
                 leg.future = None;
@@ -121,24 +95,12 @@ impl Future for Relay {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.shared.task.register(context.waker());
-        for _ in 0..MOST_ROUNDS {
-            self.shared.state.store(RUNNING, Ordering::SeqCst);
+        let bells = self.bells.clone();
+        let round = || {
             self.round();
-            if self.is_over() {
-                return Poll::Ready(());
-            }
-            let rested = self.shared.state.compare_exchange(RUNNING, IDLE, Ordering::SeqCst, Ordering::SeqCst);
-            if rested.is_ok() {
-                return Poll::Pending;
-            }
-            if !coop::has_budget_remaining() {
-                break;
-            }
-        }
-        // The state is `WOKEN`: bells that ring from now on find the task woken already.
-        context.waker().wake_by_ref();
-        Poll::Pending
+            self.is_over()
+        };
+        bells.run(context.waker(), round, coop::has_budget_remaining)
     }
 }
 
@@ -146,11 +108,12 @@ impl Future for Relay {
 mod tests {
     use std::future::poll_fn;
     use std::sync::Mutex;
-    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use futures_util::FutureExt;
     use tokio::sync::mpsc;
 
+    use super::super::bells::MOST_ROUNDS;
     use super::*;
 
     #[derive(Default)]

@@ -37,6 +37,13 @@ fn pool(name: &str, cidr: &str) -> String {
     format!("---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {{name: {name}}}\nspec: {{cidr: {cidr}}}\n")
 }
 
+/// Writes a file that the clock of the system, which does not stand still with that of the test, says to be an hour old.
+fn write_long_ago(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    let long_ago = SystemTime::now() - Duration::from_secs(3_600);
+    fs::File::options().write(true).open(path).unwrap().set_modified(long_ago).unwrap();
+}
+
 fn pools(count: usize) -> String {
     (0..count).map(|i| pool(&format!("p{i:02}"), "10.0.0.0/8")).collect()
 }
@@ -250,14 +257,14 @@ async fn a_folder_that_comes_late_or_goes_away_deletes_nothing() {
 async fn a_mass_deletion_is_held_until_it_is_confirmed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a.yaml");
-    fs::write(&path, pools(50)).unwrap();
+    write_long_ago(&path, &pools(50));
     let store = FileStore::open(FileConfig::new(dir.path()));
     let mut status = store.status();
     // Longer by the paused clock than anything that is waited for.
     let patience = Duration::from_secs(3_600);
     let loaded = tokio::time::timeout(patience, status.wait_for(|status| status.objects == 50)).await;
     assert_eq!(loaded.unwrap().unwrap().version, 1);
-    fs::write(&path, pools(3)).unwrap();
+    write_long_ago(&path, &pools(3));
     let held = tokio::time::timeout(patience, status.wait_for(|status| status.held.is_some())).await;
     let held = held.unwrap().unwrap().held.clone().unwrap();
     assert!(held.contains("47 of 50"), "{held}");
@@ -265,7 +272,7 @@ async fn a_mass_deletion_is_held_until_it_is_confirmed() {
     tokio::time::sleep(patience).await;
     assert_eq!((status.borrow().objects, status.borrow().held.as_ref()), (50, Some(&held)));
     let code = held.split("write ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
-    fs::write(dir.path().join(".bulrush-confirm-deletion"), code).unwrap();
+    write_long_ago(&dir.path().join(".bulrush-confirm-deletion"), code);
     let gone = tokio::time::timeout(patience, status.wait_for(|status| status.objects == 3)).await;
     let gone = gone.unwrap().unwrap().clone();
     assert_eq!((gone.held, gone.errors[0].file.as_str()), (None, ".bulrush-confirm-deletion"));

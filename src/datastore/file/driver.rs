@@ -35,11 +35,13 @@ struct Pace {
     /// First and last change since the last look.
     burst: Option<(Instant, Instant)>,
     next_rescan: Instant,
+    /// Something that the last look left open is due then, however long quiet has to last.
+    again: Option<Instant>,
 }
 
 impl Pace {
     fn new(quiet: Duration, now: Instant) -> Self {
-        Self { quiet, burst: None, next_rescan: now + RESCAN_INTERVAL }
+        Self { quiet, burst: None, next_rescan: now + RESCAN_INTERVAL, again: None }
     }
 
     /// Something changed.
@@ -51,20 +53,22 @@ impl Pace {
     /// A look begins now. Changes from here on belong to the next one.
     fn looking(&mut self, now: Instant, blind: bool) {
         self.burst = None;
+        self.again = None;
         self.next_rescan = now + if blind { BLIND_INTERVAL } else { RESCAN_INTERVAL };
     }
 
-    /// The last look left something open: look again then, if nothing happens before.
+    /// The last look left something open: look again then, if not before.
     fn again(&mut self, at: Instant) {
-        self.next_rescan = self.next_rescan.min(at);
+        self.again = Some(self.again.map_or(at, |before| before.min(at)));
     }
 
     /// When to look next.
     fn due(&self) -> Instant {
-        match self.burst {
+        let due = match self.burst {
             None => self.next_rescan,
             Some((first, last)) => (last + self.quiet).min(first + MAX_QUIET_DELAY.max(self.quiet)),
-        }
+        };
+        self.again.map_or(due, |again| again.min(due))
     }
 }
 
@@ -304,6 +308,10 @@ mod tests {
         assert_eq!(pace.due(), start + ms(7_000));
         pace.again(start + ms(8_000));
         assert_eq!(pace.due(), start + ms(7_000), "the earliest counts");
+        let mut seldom = Pace::new(ms(3_600_000), start);
+        seldom.again(start + ms(1_000));
+        seldom.changed(start + ms(10));
+        assert_eq!(seldom.due(), start + ms(1_000), "what is open does not wait for quiet");
         pace.looking(start + ms(6_000), true);
         assert_eq!(pace.due(), start + ms(6_000) + BLIND_INTERVAL);
     }

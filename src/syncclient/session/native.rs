@@ -15,8 +15,8 @@ use super::{Incoming, Session};
 use crate::model::SyncStatus;
 use crate::syncclient::{Error, Identity, ServerInfo};
 use crate::syncproto::native::{
-    Ack, ClientFrame, ClientHello, Compression, Goodbye, KeyError, MAGIC, MAX_ACK_ERRORS, ServerFrame, ServerHello,
-    VERSION, decode_server, encode_client,
+    Ack, ClientFrame, ClientHello, Compression, Goodbye, KeyError, MAGIC, MAX_ACK_ERRORS, MAX_CLIENT_FRAME_BYTES,
+    MAX_KEY_BYTES, MAX_TEXT_BYTES, ServerFrame, ServerHello, VERSION, decode_server, encode_client,
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,8 +143,10 @@ impl Session for NativeSession {
     }
 
     fn acknowledge(&mut self, applied: u64, mut errors: Vec<KeyError>, out: &mut BytesMut) -> bool {
-        while errors.len() > MAX_ACK_ERRORS {
-            let rest = errors.split_off(MAX_ACK_ERRORS);
+        while let fitting = fitting(&errors)
+            && fitting < errors.len()
+        {
+            let rest = errors.split_off(fitting);
             encode_client(&ClientFrame::Ack(Ack { applied, errors }), out);
             errors = rest;
         }
@@ -156,6 +158,18 @@ impl Session for NativeSession {
         let goodbye = Goodbye { reason: reason.to_owned(), alternatives: Vec::new() };
         encode_client(&ClientFrame::Goodbye(goodbye), out);
     }
+}
+
+/// How many of these errors fit into an acknowledgement.
+fn fitting(errors: &[KeyError]) -> usize {
+    /// More than the frame has beside its errors, and an error beside its texts.
+    const BESIDE: usize = 32;
+    let mut bytes = BESIDE;
+    let fits = |error: &&KeyError| {
+        bytes += error.key.len().min(MAX_KEY_BYTES) + error.reason.len().min(MAX_TEXT_BYTES) + BESIDE;
+        bytes <= MAX_CLIENT_FRAME_BYTES
+    };
+    errors.iter().take(MAX_ACK_ERRORS).take_while(fits).count()
 }
 
 fn protocol(reason: String) -> Error {
@@ -341,14 +355,19 @@ mod tests {
     fn many_errors_take_several_acknowledgements() {
         let mut session = NativeSession::new(identity(), vec![], 3);
         let error = |n: usize| KeyError { key: Key::from(n.to_string()), reason: "no".to_owned() };
-        let errors: Vec<KeyError> = (0..150).map(error).collect();
-        let mut out = BytesMut::new();
-        assert!(session.acknowledge(4, errors.clone(), &mut out));
-        let mut seen = Vec::new();
-        while let Some(ClientFrame::Ack(ack)) = decode_client(&mut out).unwrap() {
-            assert_eq!(ack.applied, 4);
-            seen.extend(ack.errors);
+        let long = |n: usize| KeyError { key: Key::from("k".repeat(MAX_KEY_BYTES) + &n.to_string()), ..error(n) };
+        for errors in [(0..150).map(error).collect::<Vec<KeyError>>(), (0..150).map(long).collect()] {
+            let mut out = BytesMut::new();
+            assert!(session.acknowledge(4, errors.clone(), &mut out));
+            let mut seen = 0;
+            while let Some(ClientFrame::Ack(ack)) = decode_client(&mut out).expect("no frame is too long") {
+                assert_eq!(ack.applied, 4);
+                for (seen, said) in ack.errors.iter().zip(&errors[seen..]) {
+                    assert!(said.key.starts_with(seen.key.as_str()), "{seen:?}");
+                }
+                seen += ack.errors.len();
+            }
+            assert_eq!(seen, errors.len());
         }
-        assert_eq!(seen, errors);
     }
 }

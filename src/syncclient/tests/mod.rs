@@ -390,6 +390,7 @@ async fn settings_that_make_no_sense_are_refused() {
     for (builder, expected) in [
         (Client::builder(Vec::<String>::new()), "no server address"),
         (builder(&["a"]).prefixes(many), "129 key prefixes"),
+        (builder(&["a"]).prefixes((0..100).map(|_| "x".repeat(1000))), "100000 bytes, at most 49152"),
         (builder(&["a"]).agent("x".repeat(2000)), "is longer than 1024 bytes"),
     ] {
         let error = builder.start_with(wires().0).unwrap_err().to_string();

@@ -156,12 +156,14 @@ fn a_normal_start_goes_through_resync_to_in_sync_after_the_data() {
 
 /// A datastore that was restored from a backup counts on from there, and gives out revisions a second time.
 #[test]
-fn a_known_revision_with_another_content_is_an_update() {
+fn a_known_revision_with_another_content_is_an_update_in_a_list_and_swallowed_in_a_watch() {
     let mut fixture = Fixture::new(vec![IP_POOL]);
     fixture.list(0, &[object("a", "7", "both"), object("b", "8", "both")]);
     let said = fixture.list(0, &[object("a", "7", "other"), object("b", "8", "one")]);
     assert_eq!(said, ["resync", "updated /a/1@7", "updated /a/2@7", "updated /b/1@8", "deleted /b/2", "in-sync"]);
-    assert!(fixture.change(0, &[put("a", "7", "other")]).is_empty());
+    assert!(fixture.change(0, &[put("a", "7", "both")]).is_empty());
+    // It was not sent, so the next list brings it.
+    assert_eq!(fixture.list(0, &[object("a", "7", "both")])[1..3], ["updated /a/1@7", "updated /a/2@7"]);
 }
 
 #[test]

@@ -63,6 +63,11 @@ impl Decoder {
         }
     }
 
+    /// From the next message on, messages may have at most so many bytes.
+    pub fn limit_messages(&mut self, max_message_bytes: usize) {
+        self.limits.max_message_bytes = max_message_bytes;
+    }
+
     /// Hands over bytes that have arrived. Call [`Decoder::next`] until it returns `None` before pushing more: what has
     /// not been asked for is kept.
     pub fn push(&mut self, bytes: &[u8]) {
@@ -129,12 +134,14 @@ impl Decoder {
     /// Bytes of memory that the decoder holds, for tests and status.
     #[must_use]
     pub fn held(&self) -> usize {
+        size_of::<Self>() + self.unfinished() + self.types.held()
+    }
+
+    /// Bytes of memory that are held for a message that is not complete.
+    #[must_use]
+    pub fn unfinished(&self) -> usize {
         let frames: usize = self.frames.iter().map(Bytes::len).sum();
-        size_of::<Self>()
-            + self.unread.capacity()
-            + frames
-            + self.frames.capacity() * size_of::<Bytes>()
-            + self.types.held()
+        self.unread.capacity() + frames + self.frames.capacity() * size_of::<Bytes>()
     }
 
     fn advance(&mut self) -> Result<Option<Envelope>, Error> {

@@ -3,6 +3,13 @@
 //! Every limit has a value for servers, whose peers send a hello and pongs, and one for clients, whose peer sends the
 //! whole of a cluster's state.
 
+/// Bytes of a client's hello, with its definitions and with frames that go on. Calico's clients send 404 bytes with short host
+/// names; Typha takes 1 MiB, which strangers could make us keep for each of their connections.
+pub const MAX_HELLO_BYTES: usize = 64 << 10;
+
+/// Bytes of what a client says after its hello. An acknowledgement has 80 bytes with its definition, a pong fewer than 200.
+pub const MAX_CLIENT_MESSAGE_BYTES: usize = 4 << 10;
+
 /// Bounds on one decoder. Exceeding one is an error of class `limit`, before the memory is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -22,19 +29,20 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For what a client may send to a server.
+    /// For what a client may send to a server: its hello. What follows is [shorter](MAX_CLIENT_MESSAGE_BYTES).
     #[must_use]
     pub const fn server() -> Self {
         Self {
-            // Typha's own bound; a hello has a few hundred bytes.
-            max_message_bytes: 1 << 20,
-            // A client needs six. Room for versions to come, while a table stays at a few kilobytes.
-            max_types: 128,
-            max_fields: 1024,
+            max_message_bytes: MAX_HELLO_BYTES,
+            // A client needs six, with some twenty fields. Room for versions to come, while what is kept of them for as long as
+            // the connection lasts stays at 3 KiB.
+            max_types: 32,
+            max_fields: 256,
             // Go's bound.
             max_name: 1024,
-            // An element may have one byte on the wire and 200 in memory, so this holds a message below 1 MiB.
-            max_elements: 4096,
+            // Names of compression algorithms, of which there are few. An element may have one byte on the wire and 200 in
+            // memory.
+            max_elements: 256,
             // Go allows 10,000 on stacks that grow. Real values nest fewer than ten deep.
             max_depth: 64,
         }
@@ -47,6 +55,9 @@ impl Limits {
             // Typha puts up to 1,000 updates in a message, and a value may have etcd's 1.5 MiB. Real messages are far below
             // 1 MiB; this is for clusters with huge network sets.
             max_message_bytes: 256 << 20,
+            // A server needs nine, with some thirty fields.
+            max_types: 128,
+            max_fields: 1024,
             // 200 bytes each in memory. Typha sends 1,000 in a snapshot, 199 in a delta.
             max_elements: 1 << 20,
             ..Self::server()

@@ -38,4 +38,4 @@ pub use decoder::{Decoder, Envelope};
 pub use define::{client_prefix, server_prefix};
 pub use encode::{encode, encode_updates};
 pub use error::{Error, ErrorClass};
-pub use limits::Limits;
+pub use limits::{Limits, MAX_CLIENT_MESSAGE_BYTES, MAX_HELLO_BYTES};

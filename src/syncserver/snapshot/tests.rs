@@ -1,9 +1,13 @@
 //! Snapshots that follow each other, without a server.
 
+use std::future::poll_fn;
 use std::time::Duration;
 
+use super::super::calls::Call;
 use super::super::filter::Filter;
 use super::super::ring::{Limits, Ring};
+use super::super::room::Room;
+use super::super::tracker::Tracker;
 use super::super::wire::Wire;
 use super::*;
 use crate::model::{SyncerEvent, Update, UpdateType, Value, no_revision};
@@ -44,18 +48,22 @@ impl Source {
 
     async fn produce(&self, snapshot: &Arc<Snapshot>, base: Option<&Snapshot>) -> (u64, u64) {
         let (encoded, reused) = (self.metrics.snapshot_pieces_encoded.get(), self.metrics.snapshot_pieces_reused.get());
-        let base = base.map(Snapshot::as_base);
-        Snapshot::produce(Arc::downgrade(snapshot), base, self.metrics.clone()).await;
+        let base = base.and_then(Snapshot::as_base);
+        Snapshot::produce(Arc::downgrade(snapshot), base, None, self.metrics.clone()).await;
         let metrics = &self.metrics;
         (metrics.snapshot_pieces_encoded.get() - encoded, metrics.snapshot_pieces_reused.get() - reused)
     }
+}
+
+fn client() -> Arc<Client> {
+    Tracker::default().add(1, ([10, 0, 0, 1], 1).into(), None, Instant::now())
 }
 
 /// Everything from a place on.
 fn read(snapshot: &Snapshot, place: &mut Place, most: usize) -> Vec<u8> {
     let mut all = Vec::new();
     for _ in 0..most {
-        match snapshot.piece(place) {
+        match snapshot.piece(place, &client()) {
             Piece::Bytes(bytes, next) | Piece::Alone(bytes, next) => {
                 all.extend_from_slice(&bytes);
                 *place = next;
@@ -101,9 +109,10 @@ async fn nothing_but_the_snapshots_holds_their_bytes() {
     let second = source.snapshot();
     source.produce(&second, Some(&first)).await;
     drop(first);
-    let made = second.lock();
-    assert!(made.complete);
-    assert!(made.pieces.iter().all(|piece| piece.bytes.is_unique()));
+    second.made.see(|made| {
+        assert!(made.complete);
+        assert!(made.pieces.iter().all(|piece| piece.bytes.is_unique()));
+    });
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,8 +131,9 @@ async fn a_reader_goes_on_where_it_was_when_the_bytes_are_given_up() {
     let third = source.snapshot();
     source.produce(&third, Some(&second)).await;
     second.give_up(&third);
-    assert!(matches!(second.piece(&place), Piece::Alone(..)));
-    assert!(second.lock().pieces.iter().all(|piece| piece.bytes.is_empty()), "the two have nothing in common");
+    assert!(matches!(second.piece(&place, &client()), Piece::Alone(..)));
+    let empty = second.made.see(|made| made.pieces.iter().all(|piece| piece.bytes.is_empty()));
+    assert!(empty, "the two have nothing in common");
     let rest = read(&second, &mut place, usize::MAX);
     // How the rest is cut may differ, what it says may not.
     parts.extend_from_slice(&rest);
@@ -150,7 +160,7 @@ async fn what_newer_snapshots_hold_as_well_is_given_up_by_none() {
     }
     let (mut place, mut parts, mut alone) = (Place::default(), Vec::new(), 0);
     loop {
-        match first.piece(&place) {
+        match first.piece(&place, &client()) {
             Piece::End => break,
             Piece::NotYet => panic!("it has been made"),
             Piece::Bytes(bytes, next) => {
@@ -167,10 +177,10 @@ async fn what_newer_snapshots_hold_as_well_is_given_up_by_none() {
     assert!((1..=3).contains(&alone) && all > 20, "{alone} of {all}: those with a changed key");
     assert_eq!(said(&parts), said(&whole));
     // All that those hold is held by the newest one.
-    let held: Vec<*const u8> = last.lock().pieces.iter().map(|piece| piece.bytes.as_ptr()).collect();
+    let held: Vec<*const u8> = last.made.see(|made| made.pieces.iter().map(|piece| piece.bytes.as_ptr()).collect());
     for older in &given_up {
-        let made = older.lock();
-        assert!(made.pieces.iter().all(|piece| piece.bytes.is_empty() || held.contains(&piece.bytes.as_ptr())));
+        let fits = |piece: &Encoded| piece.bytes.is_empty() || held.contains(&piece.bytes.as_ptr());
+        assert!(older.made.see(|made| made.pieces.iter().all(fits)));
     }
 }
 
@@ -195,11 +205,10 @@ async fn a_snapshot_that_was_cut_short_serves_as_far_as_it_goes() {
     source.put(0..20_000, 0);
     let first = source.snapshot();
     let (all, _) = source.produce(&first, None).await;
-    {
-        let mut made = first.lock();
+    first.made.progress(|made| {
         made.pieces.truncate(20);
         made.complete = false;
-    }
+    });
     let second = source.snapshot();
     let (_, reused) = source.produce(&second, Some(&first)).await;
     assert!((19..=20).contains(&reused), "{reused} of {all}");
@@ -213,11 +222,32 @@ async fn nobody_makes_a_snapshot_that_nobody_holds() {
     let mut source = Source::new();
     source.put(0..20_000, 0);
     let snapshot = source.snapshot();
-    let task = tokio::spawn(Snapshot::produce(Arc::downgrade(&snapshot), None, source.metrics.clone()));
-    let mut progress = snapshot.progress();
-    progress.changed().await.expect("the first pieces");
-    assert!(matches!(snapshot.piece(&Place::default()), Piece::Bytes(..)), "it is read while it is made");
+    let task = tokio::spawn(Snapshot::produce(Arc::downgrade(&snapshot), None, None, source.metrics.clone()));
+    let client = client();
+    assert!(matches!(snapshot.piece(&Place::default(), &client), Piece::NotYet));
+    assert_eq!(poll_fn(|cx| client.calls().poll_call(cx)).await, Call::Look, "the first pieces");
+    assert!(matches!(snapshot.piece(&Place::default(), &client), Piece::Bytes(..)), "it is read while it is made");
     drop(snapshot);
     task.await.expect("the producer ends");
     assert_eq!(source.metrics.snapshot_raw_bytes.get(), 0, "before the end");
+}
+
+#[tokio::test]
+async fn what_there_is_no_room_for_is_encoded_for_each_client() {
+    let mut source = Source::new();
+    source.put(0..20_000, 0);
+    let alone = source.snapshot();
+    source.produce(&alone, None).await;
+    let size: usize = alone.made.see(|made| made.pieces.iter().map(|piece| piece.bytes.len()).sum());
+    let room = Room::new(size / 2);
+    for attempt in 1..=2 {
+        let snapshot = source.snapshot();
+        let producing = Snapshot::produce(Arc::downgrade(&snapshot), None, Some(room.taker()), source.metrics.clone());
+        producing.await;
+        assert!(snapshot.made.see(|made| made.pieces.is_empty()), "{attempt}: nothing is kept");
+        assert!(snapshot.as_base().is_none(), "the next one has nothing to take over");
+        assert!(matches!(snapshot.piece(&Place::default(), &client()), Piece::Alone(..)));
+        assert_eq!(said(&read_all(&snapshot)), said(&read_all(&alone)));
+    }
+    assert!(room.taker().take(size / 2), "all room has come back");
 }

@@ -158,13 +158,15 @@ async fn a_drain_sends_everybody_elsewhere() {
 
 #[tokio::test(start_paused = true)]
 async fn whoever_is_still_in_its_handshake_is_told_too() {
-    let world = World::new(Config { drop_interval: Duration::from_millis(50), max_connections: 0, ..config() });
+    let world = World::new(config());
     world.handle.set_peers(peers());
     let mut client = Client::new(world.dial(64 << 10).await, Speech::native("none"));
     // So much of the hello that the server knows the protocol.
     client.send(&crate::syncproto::native::MAGIC).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    world.handle.drain();
     let goodbye = client.until_goodbye().await.expect("a goodbye");
-    assert!(goodbye.reason.contains("spread") && goodbye.alternatives.len() == 8, "{goodbye:?}");
+    assert!(goodbye.reason.contains("shutting down") && goodbye.alternatives.len() == 8, "{goodbye:?}");
 }
 
 #[tokio::test(start_paused = true)]

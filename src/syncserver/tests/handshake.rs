@@ -249,3 +249,35 @@ async fn what_has_no_place_after_the_hello_ends_the_connection() {
     let _end = timeout(PATIENCE, client.io.read_to_end(&mut rest)).await.expect("closed");
     eventually("counted", || world.closed("unexpected-message") == 4).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn there_is_a_bound_on_connections_that_silent_strangers_do_not_use_up() {
+    const MOST: usize = 5;
+    let mut world = World::new(crate::syncserver::Config { max_connections: MOST, max_handshakes: MOST, ..config() });
+    world.status(SyncStatus::InSync);
+    let mut strangers = Vec::new();
+    for _ in 0..MOST {
+        strangers.push(world.dial(64).await);
+    }
+    let mut agents = Vec::new();
+    for _ in 0..MOST {
+        let mut agent = world.connect(Speech::native("none")).await;
+        agent.until("in sync", |client| client.status == SyncStatus::InSync).await;
+        agents.push(agent);
+    }
+    let streaming = world.felix_metrics.connections_streaming.clone();
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    assert_eq!(world.server_metrics.connections_dropped.get(), 0, "strangers do not count for the governor");
+    assert_eq!(streaming.get(), 5);
+    drop(strangers);
+
+    // Too many at once for the governor, who ends one in a second.
+    let mut late = Vec::new();
+    for _ in 0..4 * MOST {
+        late.push(world.connect(Speech::native("none")).await);
+    }
+    eventually("some are refused", || world.closed("too-many-connections") >= 10).await;
+    assert!(streaming.get() <= 10, "{}", streaming.get());
+    let goodbye = late.pop().expect("the last one").until_closed().await.expect("it is told why");
+    assert!(goodbye.contains("as many connections as it takes"), "{goodbye}");
+}

@@ -153,21 +153,31 @@ pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
 
 /// The same, with so much time between two rounds for its client.
 pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease) {
+    let (cache, feeds) = feeds_with(1 << 20, pace);
+    let key = FeedKey { syncer: SyncerType::Felix, wire: Wire::GobPlain, filter: Filter::default() };
+    (cache, feeds.lease(key).expect("there is a felix cache"))
+}
+
+/// A cache and feeds of it that keep so many bytes of its history.
+pub(in super::super) fn feeds(history: usize) -> (SnapCache, Arc<Feeds>) {
+    feeds_with(history, Duration::ZERO)
+}
+
+fn feeds_with(history: usize, pace: Duration) -> (SnapCache, Arc<Feeds>) {
     let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
     let (cache, reader) = SnapCache::new(10, metrics.clone());
     let config = FeedConfig {
         max_message_size: 100,
         min_batching_age: Duration::ZERO,
-        limits: Limits { bytes: 1 << 20, updates: 1000 },
+        limits: Limits { bytes: history, updates: 1000 },
         snapshot_max_age: PATIENCE,
         pace_max: pace,
         pace_per_client: pace,
+        pumps: None,
         format: Wire::format,
     };
     let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
-    let feeds = Feeds::new(config, sources, TaskRegistry::new(), CancellationToken::new());
-    let key = FeedKey { syncer: SyncerType::Felix, wire: Wire::GobPlain, filter: Filter::default() };
-    (cache, feeds.lease(key).expect("there is a felix cache"))
+    (cache, Feeds::new(config, sources, TaskRegistry::new(), CancellationToken::new()))
 }
 
 pub(in super::super) fn update(key: &str, value: Option<&[u8]>) -> Update {

@@ -244,3 +244,86 @@ async fn joined_changes_leave_out_replaced_values_but_no_deletion() {
         ]
     );
 }
+
+/// Reads so many bytes each so often. Returns after how long the connection was closed, or else what was not read yet.
+async fn drip(client: &mut Client, bytes: usize, every: Duration, most: Duration) -> Option<Duration> {
+    let (began, mut buffer) = (tokio::time::Instant::now(), vec![0; bytes]);
+    while began.elapsed() < most {
+        tokio::time::sleep(every).await;
+        match tokio::io::AsyncReadExt::read(&mut client.io, &mut buffer).await {
+            Ok(1..) => {}
+            Ok(0) | Err(_) => return Some(began.elapsed()),
+        }
+    }
+    None
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_snapshot_must_not_be_taken_at_a_drip() {
+    const SECOND: Duration = Duration::from_secs(1);
+    for speech in [Speech::GobSnappy, Speech::native("zstd")] {
+        let mut world = World::new(config());
+        let values: Vec<(String, String)> = (0..8000).map(|n| (format!("/k/{n}"), big(n))).collect();
+        world.put(&values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>());
+        world.status(SyncStatus::InSync);
+        let mut clients = Vec::new();
+        for _ in 0..3 {
+            let mut client = Client::new(world.dial(1024).await, speech.clone());
+            client.hello("felix").await;
+            clients.push(client);
+        }
+        for client in &mut clients {
+            client.until("the stream", |client| client.streaming).await;
+        }
+        let [dripping, slow, pausing] = &mut clients[..] else { panic!("three clients") };
+        let dripping = drip(dripping, 100, 10 * SECOND, 1000 * SECOND);
+        // Slower than any honest link, faster than the limit.
+        let slow = drip(slow, 1024, SECOND / 6, 300 * SECOND);
+        let pausing = async {
+            tokio::time::sleep(119 * SECOND).await;
+            pausing.until("in sync", |client| client.status == SyncStatus::InSync).await;
+            assert_eq!(pausing.map.len(), 8000);
+        };
+        let (cut_after, slow, ()) = tokio::join!(dripping, slow, pausing);
+        let secs = cut_after.expect("it is cut").as_secs();
+        // What was in the pipe was still to be read.
+        assert!((240..=400).contains(&secs), "{speech:?}: {secs} s");
+        assert_eq!(slow, None, "{speech:?}: it is served");
+        assert_eq!(world.closed("too-slow"), 1, "{speech:?}");
+    }
+}
+
+/// Clients that take nothing of their snapshots, each of which shows another version of the map.
+#[tokio::test(start_paused = true)]
+async fn of_clients_that_hold_too_many_old_versions_those_with_the_oldest_go() {
+    const VERSIONS: u64 = 32;
+    let config = Config { snapshot_max_age: Duration::ZERO, max_lag_updates: 2, ..config() };
+    let mut world = World::new(config);
+    let values: Vec<(String, String)> = (0..100).map(|n| (format!("/k/{n}"), big(n))).collect();
+    world.put(&values.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect::<Vec<_>>());
+    world.status(SyncStatus::InSync);
+    let mut clients = Vec::new();
+    for n in 0..VERSIONS + 3 {
+        // The first two versions have two clients each.
+        for _ in 0..if n < 2 { 2 } else { 1 } {
+            let mut client = Client::new(world.dial(1024).await, Speech::GobSnappy);
+            client.hello("felix").await;
+            client.until("the stream", |client| client.streaming).await;
+            clients.push(client);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for change in 0..4 {
+            world.put(&[("/changing", &format!("{n} {change}"))]);
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+    eventually("those with the oldest go", || world.closed("oldest-version") == 5).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(world.closed("oldest-version"), 5, "and no others");
+    let mut left = 0;
+    for client in &mut clients[5..] {
+        client.until("in sync", |client| client.status == SyncStatus::InSync).await;
+        left += 1;
+    }
+    assert_eq!(left, VERSIONS);
+}

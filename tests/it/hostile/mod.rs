@@ -18,6 +18,7 @@ mod readers;
 mod slow;
 mod source;
 mod throttle;
+mod unfinished;
 
 /// Memory that a connection may cost.
 const PER_CONNECTION: u64 = 3 << 10;
@@ -81,8 +82,14 @@ impl World {
 
     /// Fails when the daemon was ever larger than operators are told (docs/operations.md, *Sizing*), with so many connections.
     fn memory_was_bounded(&mut self, connections: u64) -> anyhow::Result<()> {
+        self.memory_was_bounded_beside(connections, 0)
+    }
+
+    /// The same with so many bytes for what operators are told of separately.
+    fn memory_was_bounded_beside(&mut self, connections: u64, others: u64) -> anyhow::Result<()> {
         self.peak = self.daemon.peak_memory()?.max(self.peak);
-        let bound = (20 << 20) + self.source.keys() * 1536 + connections * PER_CONNECTION + WIRES * MAX_LAG_BYTES;
+        let known = (20 << 20) + self.source.keys() * 1536 + connections * PER_CONNECTION + WIRES * MAX_LAG_BYTES;
+        let bound = known + others;
         ensure!(self.peak <= bound, "{} bytes were in use, and at most {bound} should be", self.peak);
         Ok(())
     }

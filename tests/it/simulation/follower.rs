@@ -1,22 +1,26 @@
 //! What an agent does with what it is told, whatever told it: keeps the state, checks the invariants, writes the ledger.
 
-use std::fmt::Write as _;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bulrush::model::{SyncStatus, Update};
 use bulrush::syncer::SyncerType;
 
 use super::invariants::{
-    invariant_delete_is_real, invariant_in_sync_is_honest, invariant_no_step_back, invariant_state_is_the_map_at,
-    invariant_update_type_fits,
+    Deletion, deletion, invariant_delete_is_real, invariant_in_sync_is_honest, invariant_no_step_back,
+    invariant_state_is_the_map_at, invariant_update_type_fits,
 };
-use super::ledger::{Agent, Ledger};
+use super::ledger::{Agent, Ledger, Name, State, What};
+use super::lines::Dial;
 use super::script;
+
+/// Values from this size on fill more than one piece of a snapshot.
+const LARGE: usize = 128 << 10;
 
 /// An agent's model.
 #[derive(Clone, Debug)]
 pub(super) struct Follower {
-    name: String,
+    name: Name,
     ledger: Ledger,
     /// Whether update types are promised to fit what the agent holds, which only the library can.
     strict_types: bool,
@@ -25,7 +29,7 @@ pub(super) struct Follower {
 impl Follower {
     pub(super) fn new(
         ledger: &Ledger,
-        name: &str,
+        name: Name,
         syncer: SyncerType,
         prefixes: &[String],
         strict_types: bool,
@@ -33,82 +37,98 @@ impl Follower {
         let agent = Agent {
             syncer,
             prefixes: prefixes.to_vec(),
-            state: super::ledger::State::new(),
+            state: State::new(),
             status: SyncStatus::WaitForDatastore,
-            seen: std::collections::BTreeMap::new(),
+            seen: BTreeMap::new(),
+            server: "",
             since: Duration::ZERO,
         };
-        ledger.book().agents.insert(name.to_owned(), agent);
-        Self { name: name.to_owned(), ledger: ledger.clone(), strict_types }
+        ledger.book().agents.insert(name, agent);
+        Self { name, ledger: ledger.clone(), strict_types }
     }
 
-    pub(super) fn log(&self, what: &str) {
-        self.ledger.log(&self.name, what);
-    }
-
-    /// A server took the agent, which asked at `since`. With `afresh` it forgets what it held.
-    pub(super) fn on_connected(&self, since: Duration, afresh: bool) {
+    /// A server took the agent. With `afresh` it forgets what it held.
+    pub(super) fn on_connected(&self, dial: Dial, afresh: bool) {
         let mut book = self.ledger.book();
-        book.connections += 1;
-        book.log(&self.name, "connected");
-        if let Some(agent) = book.agents.get_mut(&self.name) {
-            agent.seen.clear();
-            agent.since = since;
-            if afresh {
-                agent.state.clear();
-            }
+        book.counts.connections += 1;
+        book.log(self.name, What::Words(format!("connected to {}", dial.server).into()));
+        let Some(agent) = book.agents.get_mut(self.name) else { return };
+        agent.seen.clear();
+        agent.since = dial.at;
+        let before = std::mem::replace(&mut agent.server, dial.server);
+        if afresh {
+            agent.state.clear();
         }
+        book.counts.moves += u64::from(!before.is_empty() && before != dial.server);
     }
 
     pub(super) fn on_lost(&self, why: &str) {
         let mut book = self.ledger.book();
-        book.log(&self.name, &format!("lost its connection: {why}"));
-        if let Some(agent) = book.agents.get_mut(&self.name) {
+        book.log(self.name, What::Words(format!("lost its connection: {why}").into()));
+        if let Some(agent) = book.agents.get_mut(self.name) {
             agent.status = SyncStatus::WaitForDatastore;
+        }
+    }
+
+    /// The server said goodbye.
+    pub(super) fn on_goodbye(&self) {
+        self.ledger.book().counts.goodbyes += 1;
+    }
+
+    /// The agent is gone, and whoever comes back under its name knows nothing.
+    pub(super) fn on_left(&self) {
+        let mut book = self.ledger.book();
+        book.counts.leaves += 1;
+        book.log(self.name, What::Words("leaves".into()));
+        if let Some(agent) = book.agents.get_mut(self.name) {
+            agent.status = SyncStatus::WaitForDatastore;
+            agent.state.clear();
+            agent.seen.clear();
         }
     }
 
     pub(super) fn on_updates(&self, updates: &[Update]) {
         let mut book = self.ledger.book();
-        let Some(mut agent) = book.agents.remove(&self.name) else { return };
-        // Writing to a string does not fail.
-        let mut words = String::new();
+        let Some(mut agent) = book.agents.remove(self.name) else { return };
+        let mut given = Vec::with_capacity(updates.len());
         for update in updates {
             if self.strict_types {
-                book.judge(&self.name, invariant_update_type_fits(&agent, update));
+                book.judge(self.name, invariant_update_type_fits(&agent, update));
             }
+            let key = &update.key;
             if let Some(value) = &update.value {
-                let verdict = invariant_no_step_back(&book, &agent, update);
-                book.judge(&self.name, verdict);
-                if let Some(version) = script::version(&value.bytes) {
-                    agent.seen.insert(update.key.clone(), version);
-                    let _ = write!(words, " {}=v{version}", update.key);
-                } else {
-                    let _ = write!(words, " {}", update.key);
+                let version = script::version(&value.bytes);
+                let verdict = invariant_no_step_back(&book, &agent, key, version);
+                book.judge(self.name, verdict);
+                if let Some(version) = version {
+                    agent.seen.insert(key.clone(), version);
                 }
-                agent.state.insert(update.key.clone(), value.bytes.clone());
+                book.counts.large += u64::from(value.bytes.len() > LARGE);
+                given.push((key.clone(), Some(version)));
+                agent.state.insert(key.clone(), value.bytes.clone());
             } else {
-                let verdict = invariant_delete_is_real(&book, &agent, &update.key);
-                book.judge(&self.name, verdict);
-                agent.state.remove(&update.key);
-                book.deletions += 1;
-                let _ = write!(words, " -{}", update.key);
+                let how = deletion(&book, &agent, key);
+                book.judge(self.name, invariant_delete_is_real(how, key));
+                book.counts.deletions += 1;
+                book.counts.step_backs += u64::from(how == Deletion::StepBack);
+                agent.state.remove(key);
+                given.push((key.clone(), None));
             }
         }
-        book.log(&self.name, &format!("is given{words}"));
-        book.agents.insert(self.name.clone(), agent);
+        book.log(self.name, What::IsGiven(given));
+        book.agents.insert(self.name, agent);
     }
 
     pub(super) fn on_status(&self, status: SyncStatus) {
         let mut book = self.ledger.book();
-        book.log(&self.name, &format!("is told {status}"));
-        if let Some(agent) = book.agents.get_mut(&self.name) {
+        book.log(self.name, What::IsTold(status));
+        if let Some(agent) = book.agents.get_mut(self.name) {
             agent.status = status;
         }
         if status == SyncStatus::InSync {
-            book.in_syncs += 1;
-            let verdict = book.agents.get(&self.name).map_or(Ok(()), |agent| invariant_in_sync_is_honest(&book, agent));
-            book.judge(&self.name, verdict);
+            book.counts.in_syncs += 1;
+            let verdict = book.agents.get(self.name).map_or(Ok(()), |agent| invariant_in_sync_is_honest(&book, agent));
+            book.judge(self.name, verdict);
         }
     }
 
@@ -116,11 +136,11 @@ impl Follower {
     pub(super) fn on_position(&self, sequence: u64) {
         let mut book = self.ledger.book();
         let verdict =
-            book.agents.get(&self.name).map_or(Ok(()), |agent| invariant_state_is_the_map_at(&book, agent, sequence));
-        book.judge(&self.name, verdict);
+            book.agents.get(self.name).map_or(Ok(()), |agent| invariant_state_is_the_map_at(&book, agent, sequence));
+        book.judge(self.name, verdict);
     }
 
     pub(super) fn judge(&self, verdict: Result<(), String>) {
-        self.ledger.book().judge(&self.name, verdict);
+        self.ledger.book().judge(self.name, verdict);
     }
 }

@@ -6,7 +6,7 @@ use bulrush::datastore::memory::MemoryStore;
 use bulrush::model::{Key, SyncStatus, Update, UpdateType};
 use bulrush::snapcache::Map;
 
-use super::ledger::{Agent, Book, State};
+use super::ledger::{Agent, Book, Note, State};
 use super::script;
 use super::server::PACE_MAX;
 
@@ -23,6 +23,9 @@ fn wanted<'a>(map: &'a Map, prefixes: &'a [String]) -> impl Iterator<Item = (&'a
 }
 
 fn equal(state: &State, map: &Map, prefixes: &[String]) -> bool {
+    if prefixes.is_empty() && state.len() != map.len() {
+        return false;
+    }
     state.iter().map(|(key, value)| (key, &value[..])).eq(wanted(map, prefixes))
 }
 
@@ -57,7 +60,7 @@ pub(super) fn invariant_final_state(book: &Book, agent: &Agent, store: &MemorySt
     if agent.status != SyncStatus::InSync {
         return Err(format!("the status in the end is {}", agent.status));
     }
-    let note = book.newest(agent.syncer).ok_or("the server has no cache in the end")?;
+    let note = book.present(agent.server, agent.syncer).last().ok_or("the server has no cache in the end")?;
     if note.crumb.status != SyncStatus::InSync {
         return Err(format!("the cache's status in the end is {}", note.crumb.status));
     }
@@ -75,51 +78,59 @@ pub(super) fn invariant_final_state(book: &Book, agent: &Agent, store: &MemorySt
     Ok(())
 }
 
-/// (2) In-sync is honest: an agent that is told so holds a map which some cache had while in sync, and which had not been
-/// replaced when the agent asked for its connection.
+/// The lives of a server, the newest first.
+fn lives(notes: &[Note]) -> impl Iterator<Item = &[Note]> {
+    notes.chunk_by(|one, next| one.generation == next.generation).rev()
+}
+
+/// When a crumb that is still good for an agent was replaced at the earliest.
+fn horizon(agent: &Agent) -> Duration {
+    agent.since.saturating_sub(FEED_LAG)
+}
+
+/// The crumbs of one life that had not been replaced at the horizon, the newest first.
+fn recent(life: &[Note], horizon: Duration) -> impl Iterator<Item = &Note> {
+    // A crumb is replaced by the one after it. The next life of a server replaces nothing: its first crumbs are empty.
+    let first = life.get(1..).map_or(0, |later| later.partition_point(|next| next.at < horizon));
+    life[first..].iter().rev()
+}
+
+/// (2) In-sync is honest: an agent that is told so holds a map which a cache of its server had while in sync, and which had not
+/// been replaced when the agent asked for its connection.
 pub(super) fn invariant_in_sync_is_honest(book: &Book, agent: &Agent) -> Result<(), String> {
-    let notes = book.crumbs.get(&agent.syncer).map_or(&[][..], Vec::as_slice);
-    let oldest = agent.since.saturating_sub(FEED_LAG);
-    let mut replaced_at = Duration::MAX;
-    let mut too_old = false;
-    for (index, note) in notes.iter().enumerate().rev() {
-        if notes.get(index + 1).is_some_and(|next| next.generation != note.generation) {
-            // The next life of the server replaces nothing: its first crumbs are empty.
-            replaced_at = Duration::MAX;
-        }
-        if note.crumb.status == SyncStatus::InSync && equal(&agent.state, &note.crumb.map, &agent.prefixes) {
-            if replaced_at >= oldest {
-                return Ok(());
-            }
-            too_old = true;
-        }
-        replaced_at = note.at;
+    let notes = book.notes(agent.server, agent.syncer);
+    let fits =
+        |note: &Note| note.crumb.status == SyncStatus::InSync && equal(&agent.state, &note.crumb.map, &agent.prefixes);
+    if lives(notes).any(|life| recent(life, horizon(agent)).any(fits)) {
+        return Ok(());
     }
     let newest = notes.last().map_or_else(String::new, |note| {
         format!(
-            "; against crumb {} of server {} ({}): {}",
+            "; against crumb {} of life {} of {} ({}): {}",
             note.crumb.sequence,
             note.generation,
+            agent.server,
             note.crumb.status,
             differences(&agent.state, &note.crumb.map, &agent.prefixes)
         )
     });
+    let too_old = notes.iter().any(fits);
     let how = if too_old { "is older than the connection" } else { "is that of no cache in sync" };
     Err(format!("is told in-sync, but what it holds {how}{newest}"))
 }
 
 /// (2) A native agent at a crumb holds that crumb's map, at every crumb.
 pub(super) fn invariant_state_is_the_map_at(book: &Book, agent: &Agent, sequence: u64) -> Result<(), String> {
-    let notes = book.crumbs.get(&agent.syncer).map_or(&[][..], Vec::as_slice);
     let mut nearest = None;
-    for note in notes.iter().rev().filter(|note| note.crumb.sequence == sequence) {
-        if equal(&agent.state, &note.crumb.map, &agent.prefixes) {
+    for life in lives(book.notes(agent.server, agent.syncer)) {
+        let Ok(index) = life.binary_search_by_key(&sequence, |note| note.crumb.sequence) else { continue };
+        if equal(&agent.state, &life[index].crumb.map, &agent.prefixes) {
             return Ok(());
         }
-        nearest.get_or_insert(note);
+        nearest.get_or_insert(&life[index]);
     }
     Err(nearest.map_or_else(
-        || format!("is at crumb {sequence}, which was never published"),
+        || format!("is at crumb {sequence}, which {} has never published", agent.server),
         |note| format!("at crumb {sequence}: {}", differences(&agent.state, &note.crumb.map, &agent.prefixes)),
     ))
 }
@@ -147,23 +158,57 @@ pub(super) fn invariant_no_gap(position: u64, after: u64, upto: u64) -> Result<(
     }
 }
 
-/// (4) A key is deleted at an agent only because the datastore deleted it after what the agent holds.
-pub(super) fn invariant_delete_is_real(book: &Book, agent: &Agent, key: &Key) -> Result<(), String> {
-    let Some(held) = agent.state.get(key).and_then(|value| script::version(value)) else { return Ok(()) };
+/// Why an agent is told that a key is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deletion {
+    /// The datastore deleted it after what the agent holds.
+    Real,
+    /// The agent had it from another server, and this one has not heard of it yet: its cache is in sync with an older state of
+    /// the datastore. It comes back once that server has caught up.
+    StepBack,
+    /// No reason at all: the datastore has had it since this version.
+    Spurious(u64),
+}
+
+/// Why an agent is told that a key is gone.
+pub(super) fn deletion(book: &Book, agent: &Agent, key: &Key) -> Deletion {
+    let Some(held) = agent.state.get(key).and_then(|value| script::version(value)) else { return Deletion::Real };
     let changes = book.truth.get(key).map_or(&[][..], Vec::as_slice);
-    if changes.iter().any(|change| !change.present && change.version > held) {
-        Ok(())
+    if changes.iter().rev().any(|change| !change.present && change.version > held) {
+        return Deletion::Real;
+    }
+    let lacks = |note: &Note| note.crumb.status == SyncStatus::InSync && !note.crumb.map.contains_key(key);
+    let of_another = book.alive.len() > 1 && !agent.seen.contains_key(key);
+    if of_another && recent(book.present(agent.server, agent.syncer), horizon(agent)).any(lacks) {
+        Deletion::StepBack
     } else {
-        Err(format!("loses {key}, which the datastore has had all the time since version {held}"))
+        Deletion::Spurious(held)
+    }
+}
+
+/// (4) A key is deleted at an agent only because the datastore deleted it after what the agent holds, or because the agent has
+/// moved to a server that is behind the one from which it has the key.
+pub(super) fn invariant_delete_is_real(deletion: Deletion, key: &Key) -> Result<(), String> {
+    match deletion {
+        Deletion::Real | Deletion::StepBack => Ok(()),
+        Deletion::Spurious(held) => {
+            Err(format!("loses {key}, which the datastore has had all the time since version {held}"))
+        }
     }
 }
 
 /// (5) Within a connection, versions of a key never go back; a deleted key comes back only with a newer one. And what is
 /// given was in the datastore.
-pub(super) fn invariant_no_step_back(book: &Book, agent: &Agent, update: &Update) -> Result<(), String> {
-    let Some(version) = update.value.as_ref().and_then(|value| script::version(&value.bytes)) else { return Ok(()) };
-    let key = &update.key;
-    if !book.truth.get(key).is_some_and(|all| all.iter().any(|change| change.present && change.version == version)) {
+pub(super) fn invariant_no_step_back(
+    book: &Book,
+    agent: &Agent,
+    key: &Key,
+    version: Option<u64>,
+) -> Result<(), String> {
+    let Some(version) = version else { return Ok(()) };
+    let changes = book.truth.get(key).map_or(&[][..], Vec::as_slice);
+    let put = changes.binary_search_by_key(&version, |change| change.version).is_ok_and(|index| changes[index].present);
+    if !put {
         return Err(format!("is given version {version} of {key}, which never was"));
     }
     let Some(&seen) = agent.seen.get(key) else { return Ok(()) };

@@ -1,9 +1,11 @@
 //! What happened in a simulation, seen from outside: the datastore's history, every crumb of every cache, the agents, a log.
 //!
-//! Written by all parts of a run, read by [`super::invariants`]. Not a part of what is simulated.
+//! Written by all parts of a run, read by [`super::invariants`]. Not a part of what is simulated. The log keeps what happened as
+//! values: words are made of them only for a run that fails, or that somebody wants to read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,6 +18,9 @@ use bytes::Bytes;
 /// What an agent holds.
 pub(super) type State = BTreeMap<Key, Bytes>;
 
+/// A host of the simulation, or another part of it that writes into the log.
+pub(super) type Name = &'static str;
+
 /// A change of the datastore. Versions count all changes of a run, deletions included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Change {
@@ -27,7 +32,7 @@ pub(super) struct Change {
 /// A crumb that a server has published.
 #[derive(Clone, Debug)]
 pub(super) struct Note {
-    /// Which life of the server.
+    /// Which life of a server.
     pub(super) generation: u64,
     /// When it was seen.
     pub(super) at: Duration,
@@ -43,46 +48,147 @@ pub(super) struct Agent {
     pub(super) status: SyncStatus,
     /// Newest version of each key on this connection, deleted keys included.
     pub(super) seen: BTreeMap<Key, u64>,
+    /// The server of its present connection.
+    pub(super) server: Name,
     /// When its present connection was asked for.
     pub(super) since: Duration,
+}
+
+/// What was given to an agent: a key, and its version if it has one, or that it is gone.
+pub(super) type Given = (Key, Option<Option<u64>>);
+
+/// Something that happened.
+#[derive(Debug)]
+pub(super) enum What {
+    Words(Cow<'static, str>),
+    /// The datastore changes.
+    Changes(Key, Change),
+    /// A server publishes a crumb.
+    Publishes {
+        syncer: SyncerType,
+        sequence: u64,
+        keys: usize,
+        changes: usize,
+        status: SyncStatus,
+    },
+    /// An agent is given updates.
+    IsGiven(Vec<Given>),
+    /// An agent is told a status.
+    IsTold(SyncStatus),
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Words(words) => f.write_str(words),
+            Self::Changes(key, Change { version, present: true }) => write!(f, "{key} v{version}"),
+            Self::Changes(key, Change { version, present: false }) => write!(f, "-{key} v{version}"),
+            Self::Publishes { syncer, sequence, keys, changes, status } => {
+                write!(f, "{syncer} crumb {sequence}: {keys} keys, {changes} changes, {status}")
+            }
+            Self::IsGiven(given) => {
+                f.write_str("is given")?;
+                given.iter().try_for_each(|(key, value)| match value {
+                    None => write!(f, " -{key}"),
+                    Some(None) => write!(f, " {key}"),
+                    Some(Some(version)) => write!(f, " {key}=v{version}"),
+                })
+            }
+            Self::IsTold(status) => write!(f, "is told {status}"),
+        }
+    }
+}
+
+/// How often things happened to agents.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) connections: u64,
+    pub(super) in_syncs: u64,
+    pub(super) deletions: u64,
+    /// Deletions by a server whose cache was older than what the agent had from another one.
+    pub(super) step_backs: u64,
+    /// Connections to another server than the last one.
+    pub(super) moves: u64,
+    /// Goodbyes of servers that the library heard.
+    pub(super) goodbyes: u64,
+    /// Agents that left by themselves.
+    pub(super) leaves: u64,
+    /// Agents that did not read and were cut.
+    pub(super) deaf_cut: u64,
+    /// Values given to agents that fill more than one piece of a snapshot.
+    pub(super) large: u64,
 }
 
 /// Everything that is known.
 #[derive(Debug, Default)]
 pub(super) struct Book {
+    /// Simulated time, for events outside of all hosts.
+    pub(super) now: Duration,
     pub(super) truth: BTreeMap<Key, Vec<Change>>,
-    pub(super) crumbs: BTreeMap<SyncerType, Vec<Note>>,
-    pub(super) agents: BTreeMap<String, Agent>,
-    pub(super) generation: u64,
-    pub(super) connections: u64,
-    pub(super) in_syncs: u64,
-    pub(super) deletions: u64,
+    /// Of each server and syncer, oldest first.
+    pub(super) crumbs: BTreeMap<(Name, SyncerType), Vec<Note>>,
+    pub(super) agents: BTreeMap<Name, Agent>,
+    /// Lives of servers so far.
+    pub(super) generations: u64,
+    /// The present life of each server.
+    pub(super) alive: BTreeMap<Name, u64>,
+    pub(super) counts: Counts,
     /// Of all caches that there have been.
     pub(super) metrics: Vec<SyncerMetrics>,
     pub(super) violation: Option<String>,
-    pub(super) log: String,
+    log: Vec<(Duration, Name, What)>,
 }
 
 impl Book {
-    /// Appends a line to the log.
-    pub(super) fn log(&mut self, who: &str, what: &str) {
-        let now = turmoil::sim_elapsed().unwrap_or_default();
-        // Writing to a string does not fail.
-        let _ = writeln!(self.log, "{:9.3} {who}: {what}", now.as_secs_f64());
+    fn time(&self) -> Duration {
+        turmoil::sim_elapsed().unwrap_or(self.now)
+    }
+
+    pub(super) fn log(&mut self, who: Name, what: What) {
+        self.log.push((self.time(), who, what));
+    }
+
+    /// How much has happened.
+    pub(super) fn events(&self) -> u64 {
+        self.log.len() as u64
     }
 
     /// Keeps the first broken invariant, which ends the run.
-    pub(super) fn judge(&mut self, who: &str, verdict: Result<(), String>) {
+    pub(super) fn judge(&mut self, who: Name, verdict: Result<(), String>) {
         if let Err(words) = verdict {
-            self.log(who, &format!("VIOLATION: {words}"));
-            let now = turmoil::sim_elapsed().unwrap_or_default();
+            let now = self.time();
             self.violation.get_or_insert_with(|| format!("at {:.3} s, {who}: {words}", now.as_secs_f64()));
+            self.log(who, What::Words(format!("VIOLATION: {words}").into()));
         }
     }
 
-    /// The newest crumb of a syncer's cache, of the present life of the server.
-    pub(super) fn newest(&self, syncer: SyncerType) -> Option<&Note> {
-        self.crumbs.get(&syncer)?.last().filter(|note| note.generation == self.generation)
+    /// A server begins a life. Returns its number.
+    pub(super) fn begin(&mut self, server: Name) -> u64 {
+        self.generations += 1;
+        self.alive.insert(server, self.generations);
+        self.log(server, What::Words(format!("life {} begins", self.generations).into()));
+        self.generations
+    }
+
+    /// A server has published a crumb.
+    pub(super) fn publish(&mut self, server: Name, syncer: SyncerType, generation: u64, crumb: Arc<Breadcrumb>) {
+        let (sequence, status) = (crumb.sequence, crumb.status);
+        let (keys, changes) = (crumb.map.len(), crumb.deltas.len());
+        self.log(server, What::Publishes { syncer, sequence, keys, changes, status });
+        let note = Note { generation, at: self.time(), crumb };
+        self.crumbs.entry((server, syncer)).or_default().push(note);
+    }
+
+    /// All crumbs of a server's cache, oldest first, life after life.
+    pub(super) fn notes(&self, server: Name, syncer: SyncerType) -> &[Note] {
+        self.crumbs.get(&(server, syncer)).map_or(&[], Vec::as_slice)
+    }
+
+    /// Those of its present life.
+    pub(super) fn present(&self, server: Name, syncer: SyncerType) -> &[Note] {
+        let notes = self.notes(server, syncer);
+        let alive = self.alive.get(server).copied().unwrap_or(u64::MAX);
+        &notes[notes.partition_point(|note| note.generation < alive)..]
     }
 }
 
@@ -95,12 +201,17 @@ impl Ledger {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn log(&self, who: &str, what: &str) {
-        self.book().log(who, what);
+    pub(super) fn log(&self, who: Name, words: impl Into<Cow<'static, str>>) {
+        self.book().log(who, What::Words(words.into()));
     }
 
     /// The log as it goes into a file.
     pub(super) fn text(&self) -> String {
-        self.book().log.clone()
+        let mut text = String::new();
+        for (at, who, what) in &self.book().log {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{:9.3} {who}: {what}", at.as_secs_f64());
+        }
+        text
     }
 }

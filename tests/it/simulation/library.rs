@@ -1,16 +1,30 @@
 //! Agents that use the client library, in all its protocols.
 
+use std::convert::Infallible;
 use std::time::Duration;
 
 use bulrush::syncclient::{Client, Error, Protocol, SyncEvent, Timeouts};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::time::timeout;
 
 use super::follower::Follower;
-use super::lines::Plug;
-use super::run::Role;
+use super::lines::{PORT, Plug};
+use super::run::{Role, TROUBLE};
 
 /// Short, so that a dead connection does not fill a whole run; well above the server's interval of pings.
 pub(super) const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_millis(800), read: Duration::from_millis(1500), write: Duration::from_secs(1) };
+
+/// How long an agent that comes and goes stays away at most.
+pub(super) const MAX_ABSENCE: Duration = Duration::from_secs(1);
+
+/// When an agent that comes and goes goes next. `None`: it stays, or trouble is over.
+pub(super) fn stay(role: &Role, rng: &mut SmallRng) -> Option<Duration> {
+    let stay = Duration::from_millis(rng.random_range(200..4000));
+    let now = turmoil::sim_elapsed().unwrap_or_default();
+    (role.comes_and_goes && now + stay < TROUBLE).then_some(stay)
+}
 
 /// Follows until the simulation ends.
 pub(super) async fn follow(
@@ -20,24 +34,62 @@ pub(super) async fn follow(
     plug: Plug,
     seed: u64,
 ) -> turmoil::Result {
-    let mut client = Client::builder(["server:5473"])
-        .agent(role.name)
-        .syncer(role.syncer)
-        .prefixes(role.prefixes)
-        .protocol(protocol)
-        .timeouts(TIMEOUTS)
-        .seed(seed)
-        .start_with(plug.clone())?;
+    let mut rng = SmallRng::seed_from_u64(seed);
+    loop {
+        let plug = plug.afresh();
+        let mut client = Client::builder(role.servers.iter().map(|server| format!("{server}:{PORT}")))
+            .agent(role.name)
+            .syncer(role.syncer)
+            .prefixes(role.prefixes.iter().cloned())
+            .protocol(protocol.clone())
+            .timeouts(TIMEOUTS)
+            .seed(rng.random())
+            .start_with(plug.clone())?;
+        let listening = listen(&follower, &role, &mut client, &plug);
+        match stay(&role, &mut rng) {
+            None => listening.await.map(|never| match never {})?,
+            Some(stay) => match timeout(stay, listening).await {
+                Ok(gave_up) => gave_up.map(|never| match never {})?,
+                Err(_) => {}
+            },
+        }
+        follower.on_left();
+        // In good manner, or not.
+        if rng.random() {
+            client.close().await;
+        } else {
+            drop(client);
+        }
+        tokio::time::sleep(rng.random_range(Duration::ZERO..MAX_ABSENCE)).await;
+    }
+}
+
+async fn listen(
+    follower: &Follower,
+    role: &Role,
+    client: &mut Client,
+    plug: &Plug,
+) -> Result<Infallible, &'static str> {
+    // The library says of every try how it ended before it speaks of the next one.
+    let mut ended = 0;
     while let Some(event) = client.next().await {
         match event {
-            SyncEvent::Connected { .. } => follower.on_connected(plug.asked_at(), false),
+            SyncEvent::Connected { .. } => {
+                let dial = plug.dial_number(ended).ok_or("the library is connected without having connected")?;
+                follower.on_connected(dial, false);
+            }
             SyncEvent::Status(status) => follower.on_status(status),
             SyncEvent::Updates(updates) => follower.on_updates(&updates),
             SyncEvent::Progress(_) => {}
             SyncEvent::Disconnected { reason, .. } => {
+                ended += 1;
                 follower.on_lost(&reason.to_string());
-                if matches!(reason, Error::Protocol { .. } | Error::Refused { .. }) {
-                    follower.judge(Err(format!("the library leaves an honest server: {reason}")));
+                match reason {
+                    Error::Goodbye { .. } => follower.on_goodbye(),
+                    Error::Protocol { .. } | Error::Refused { .. } => {
+                        follower.judge(Err(format!("the library leaves an honest server: {reason}")));
+                    }
+                    _ => {}
                 }
             }
         }
@@ -45,5 +97,5 @@ pub(super) async fn follow(
             tokio::time::sleep(role.pause).await;
         }
     }
-    Err("the library gave up".into())
+    Err("the library gave up")
 }

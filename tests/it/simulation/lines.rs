@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -15,11 +15,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use turmoil::net::{TcpListener, TcpStream};
 
+use super::ledger::Name;
+
 /// Where the server listens.
 pub(super) const PORT: u16 = 5473;
 
+/// The servers of a run, the second one only in some.
+pub(super) const SERVERS: [Name; 2] = ["server", "server-2"];
+
 /// Largest write that is taken at once: above what is usual on a network, below what the server likes to write.
-const MAX_WRITE: usize = 4000;
+pub(super) const MAX_WRITE: usize = 4000;
+
+/// The same where values are large, so that a megabyte does not take longer than the time-outs.
+pub(super) const MAX_LARGE_WRITE: usize = 64_000;
 
 /// A defect of the server, for tests of the simulation: its tasks panic in the middle of what they do with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +43,14 @@ pub(super) struct Line {
     stream: TcpStream,
     rng: SmallRng,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
+    max_write: usize,
     defect: Option<Defect>,
 }
 
 impl Line {
     pub(super) fn new(stream: TcpStream, seed: u64, cut: CancellationToken) -> Self {
-        Self { stream, rng: SmallRng::seed_from_u64(seed), cut: Box::pin(cut.cancelled_owned()), defect: None }
+        let rng = SmallRng::seed_from_u64(seed);
+        Self { stream, rng, cut: Box::pin(cut.cancelled_owned()), max_write: MAX_WRITE, defect: None }
     }
 
     fn poll_cut(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
@@ -65,7 +75,8 @@ impl AsyncWrite for Line {
         let by_pump = cx.waker().will_wake(Waker::noop());
         assert!(!(by_pump && self.defect == Some(Defect::Pump)), "a defect of pumps");
         self.poll_cut(cx)?;
-        let part = self.rng.random_range(1..=MAX_WRITE).min(buf.len());
+        let max = self.max_write;
+        let part = self.rng.random_range(1..=max).min(buf.len());
         let taken = ready!(Pin::new(&mut self.stream).poll_write(cx, &buf[..part]))?;
         Poll::Ready(Ok(taken))
     }
@@ -79,16 +90,17 @@ impl AsyncWrite for Line {
     }
 }
 
-/// The server's end.
+/// A server's end.
 pub(super) struct Inlet {
     listener: TcpListener,
     seed: u64,
+    max_write: usize,
     defect: Option<Defect>,
 }
 
 impl Inlet {
-    pub(super) async fn bind(seed: u64, defect: Option<Defect>) -> io::Result<Self> {
-        Ok(Self { listener: TcpListener::bind(("0.0.0.0", PORT)).await?, seed, defect })
+    pub(super) async fn bind(seed: u64, max_write: usize, defect: Option<Defect>) -> io::Result<Self> {
+        Ok(Self { listener: TcpListener::bind(("0.0.0.0", PORT)).await?, seed, max_write, defect })
     }
 }
 
@@ -98,9 +110,8 @@ impl Listener for Inlet {
     async fn accept(&mut self) -> io::Result<(Line, SocketAddr)> {
         let (stream, peer) = self.listener.accept().await?;
         self.seed += 1;
-        let mut line = Line::new(stream, self.seed, CancellationToken::new());
-        line.defect = self.defect;
-        Ok((line, peer))
+        let line = Line::new(stream, self.seed, CancellationToken::new());
+        Ok((Line { max_write: self.max_write, defect: self.defect, ..line }, peer))
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -108,47 +119,67 @@ impl Listener for Inlet {
     }
 }
 
-/// The agents' end: connects to the server, and lets the script cut what it connected.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Plug(Arc<Mutex<Plugged>>);
+/// A try to connect.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dial {
+    pub(super) server: Name,
+    pub(super) at: Duration,
+}
 
-#[derive(Debug, Default)]
-struct Plugged {
-    cut: CancellationToken,
-    asked_at: Duration,
-    count: u64,
+/// The agents' end: connects to servers, and lets the script cut what it connected.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Plug {
+    /// Resets the present connection.
+    cut: Arc<Mutex<CancellationToken>>,
+    /// All tries, in order.
+    dials: Arc<Mutex<Vec<Dial>>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Plug {
-    fn with<T>(&self, look: impl FnOnce(&mut Plugged) -> T) -> T {
-        look(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// The same plug for an agent that begins anew: no tries yet.
+    pub(super) fn afresh(&self) -> Self {
+        Self { cut: self.cut.clone(), dials: Arc::default() }
     }
 
     /// Resets the present connection.
     pub(super) fn cut(&self) {
-        self.with(|plugged| plugged.cut.cancel());
+        locked(&self.cut).cancel();
     }
 
-    /// When the present connection was asked for.
-    pub(super) fn asked_at(&self) -> Duration {
-        self.with(|plugged| plugged.asked_at)
+    /// A try, by its number: the library says in order how each of them went, but later than the next one may begin.
+    pub(super) fn dial_number(&self, index: usize) -> Option<Dial> {
+        locked(&self.dials).get(index).copied()
     }
 
-    pub(super) async fn dial(&self) -> io::Result<Line> {
-        let (cut, count) = self.with(|plugged| {
-            plugged.cut = CancellationToken::new();
-            plugged.asked_at = turmoil::sim_elapsed().unwrap_or_default();
-            plugged.count += 1;
-            (plugged.cut.clone(), plugged.count)
-        });
-        Ok(Line::new(TcpStream::connect(("server", PORT)).await?, count, cut))
+    /// Connects to one of [`SERVERS`].
+    pub(super) async fn dial(&self, server: Name) -> io::Result<(Line, Dial)> {
+        let cut = CancellationToken::new();
+        *locked(&self.cut) = cut.clone();
+        let dial = Dial { server, at: turmoil::sim_elapsed().unwrap_or_default() };
+        let number = {
+            let mut dials = locked(&self.dials);
+            dials.push(dial);
+            dials.len() as u64
+        };
+        Ok((Line::new(TcpStream::connect((server, PORT)).await?, number, cut), dial))
     }
 }
 
 impl Connector for Plug {
     type Stream = Line;
 
-    async fn connect(&self, _address: &str) -> io::Result<Line> {
-        self.dial().await
+    async fn connect(&self, address: &str) -> io::Result<Line> {
+        // Given by name, or by a goodbye as an address.
+        let name = match address.parse::<SocketAddr>() {
+            Ok(address) => turmoil::reverse_lookup(address.ip()),
+            Err(_) => address.split_once(':').map(|(name, _)| name.to_owned()),
+        };
+        let server = SERVERS.into_iter().find(|server| name.as_deref() == Some(server));
+        let server = server.unwrap_or_else(|| panic!("an agent is sent to {address}, where no server is"));
+        self.dial(server).await.map(|(line, _)| line)
     }
 }

@@ -1,17 +1,18 @@
-//! The whole road on a simulated network: datastore, pipelines, server and agents of every protocol, with faults from a seed.
+//! The whole road on a simulated network: datastore, pipelines, servers and agents of every protocol, with faults from a seed.
 //!
 //! ```text
-//!  run ─ owns the clock: churn and faults of a seed ([`script`]) ─► memory datastore, turmoil's network, orders
-//!   ├─ host "server": pipelines and the real server, rebuilt after every crash or drain ([`server`])
+//!  run ─ owns the clock: churn and faults of a seed ([`script`]) ─► memory datastore or [`files`], turmoil's network, orders
+//!   ├─ hosts "server", "server-2": pipelines and the real server, rebuilt after every crash or drain ([`server`])
 //!   └─ hosts "…": followers of every wire format ([`library`], [`raw`]), which check [`invariants`] at every event
-//!       all write what they see into one [`ledger`]
+//!       all write what they see into one [`ledger`]; [`panics`] hears tasks that die
 //! ```
 //!
-//! [`scripted`] has scenes that seeds have found.
+//! [`scripted`] has scenes that seeds have found, or that show what a fault comes to.
 //!
 //! A seed decides churn, faults, latencies and sizes of writes. `BULRUSH_SIM_SEED=n` replays one, `BULRUSH_SIM_SEEDS=n` runs
 //! more; see docs/testing.md.
 
+mod files;
 mod follower;
 mod invariants;
 mod ledger;
@@ -24,29 +25,47 @@ mod script;
 mod scripted;
 mod server;
 
+use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bulrush::tasks::panic_message;
 
 /// Seeds of every test run. Any numbers would do; a fixed list makes a failure one of the change and not of the day.
 const SEEDS: u64 = 20;
 
-/// Simulations at a time; more only fight for the same cores.
-const MAX_THREADS: usize = 4;
+/// Seeds between two lines of a long run that say how far it is.
+const PROGRESS: u64 = 500;
 
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, a number is wanted")))
 }
 
+/// What `BULRUSH_SIM_SEEDS` names: `500` for the first 500, or `501-1000`.
+fn seeds_of(text: &str) -> Option<RangeInclusive<u64>> {
+    match text.split_once('-') {
+        None => Some(1..=text.parse().ok()?),
+        Some((first, last)) => Some(first.parse().ok()?..=last.parse().ok()?),
+    }
+}
+
+fn seeds() -> RangeInclusive<u64> {
+    if let Some(seed) = number("BULRUSH_SIM_SEED") {
+        return seed..=seed;
+    }
+    let Ok(text) = std::env::var("BULRUSH_SIM_SEEDS") else { return 1..=SEEDS };
+    seeds_of(&text).unwrap_or_else(|| panic!("BULRUSH_SIM_SEEDS is {text:?}, wanted is 500 or 501-1000"))
+}
+
 /// Runs a seed; what went wrong, in words.
 fn attempt(seed: u64, always_log: bool) -> Result<run::Summary, String> {
     let ledger = ledger::Ledger::default();
-    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed, None, &ledger))).unwrap_or_else(|panic| {
-        let words = panic.downcast_ref::<String>().cloned();
-        Err(words.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
-    });
+    let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed, None, &ledger)))
+        .unwrap_or_else(|panic| Err(panic_message(&*panic)));
     if outcome.is_ok() && !always_log {
         return outcome;
     }
@@ -64,35 +83,52 @@ fn attempt(seed: u64, always_log: bool) -> Result<run::Summary, String> {
 #[test]
 #[expect(clippy::print_stderr, reason = "what happened in all is of interest to who asks with --nocapture")]
 fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
-    let seeds: Vec<u64> = match number("BULRUSH_SIM_SEED") {
-        Some(seed) => vec![seed],
-        None => (1..=number("BULRUSH_SIM_SEEDS").unwrap_or(SEEDS)).collect(),
-    };
-    let always_log = seeds.len() == 1;
-    let (next, failures, total) = (AtomicU64::new(0), Mutex::new(Vec::new()), Mutex::new(run::Summary::default()));
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+    let seeds = seeds();
+    let (first, last) = (*seeds.start(), *seeds.end());
+    let began = Instant::now();
+    let (next, failures, total) = (AtomicU64::new(first), Mutex::new(Vec::new()), Mutex::new(run::Summary::default()));
+    // One simulation has one thread.
+    let threads = number("BULRUSH_SIM_THREADS").and_then(|threads| usize::try_from(threads).ok());
+    let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some(&seed) =
-                    seeds.get(usize::try_from(next.fetch_add(1, Ordering::Relaxed)).unwrap_or(usize::MAX))
-                {
-                    match attempt(seed, always_log) {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > last {
+                        return;
+                    }
+                    match attempt(seed, first == last) {
                         Ok(summary) => total.lock().expect("no panics while held").add(&summary),
-                        Err(words) => failures.lock().expect("no panics while held").push(words),
+                        Err(words) => {
+                            eprintln!("{words}");
+                            failures.lock().expect("no panics while held").push(words);
+                        }
+                    }
+                    if (seed - first + 1).is_multiple_of(PROGRESS) {
+                        eprintln!("seed {seed} of {first} to {last}, {:.0} s", began.elapsed().as_secs_f64());
                     }
                 }
             });
         }
     });
     let failures = failures.into_inner().expect("no panics while held");
-    assert!(failures.is_empty(), "{} of {} seeds failed\n{}", failures.len(), seeds.len(), failures.join("\n"));
+    let count = (last + 1).saturating_sub(first);
+    assert!(failures.is_empty(), "{} of {count} seeds failed\n{}", failures.len(), failures.join("\n"));
     // A simulation in which nothing happens proves nothing.
     let total = total.into_inner().expect("no panics while held");
-    eprintln!("{} seeds: {total:?}", seeds.len());
-    if seeds.len() >= 10 {
+    eprintln!("{count} seeds in {:.1} s: {total:?}", began.elapsed().as_secs_f64());
+    if count >= SEEDS {
         total.demand_coverage();
     }
+}
+
+#[test]
+fn seeds_are_named_by_their_number_or_by_the_first_and_the_last() {
+    assert_eq!(seeds_of("500"), Some(1..=500));
+    assert_eq!(seeds_of("501-1000"), Some(501..=1000));
+    assert_eq!(seeds_of("many"), None);
+    assert_eq!(seeds_of("1-"), None);
 }
 
 #[test]

@@ -1,27 +1,39 @@
-//! Agents without the library: each connection starts from nothing, every message is checked as it comes, reading is slow.
+//! Agents without the library: each connection starts from nothing, every message is checked as it comes, reading is slow, or
+//! there is none.
 
+use std::io;
 use std::time::Duration;
 
 use bulrush::model::SyncStatus;
 use bulrush::syncclient::Identity;
 use bulrush::syncclient::session::calico::CalicoSession;
+use bulrush::syncclient::session::native::NativeSession;
 use bulrush::syncclient::session::{Incoming, Session};
 use bulrush::syncproto::native::{
     ClientFrame, ClientHello, Compression, MAGIC, ServerFrame, VERSION, decode_server, encode_client,
 };
 use bytes::BytesMut;
 use futures_util::FutureExt;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
 use super::follower::Follower;
 use super::invariants::{invariant_no_gap, invariant_status_follows_its_data};
-use super::library::TIMEOUTS;
-use super::lines::{Line, Plug};
+use super::ledger::Ledger;
+use super::library::{MAX_ABSENCE, TIMEOUTS, stay};
+use super::lines::{Dial, Line, Plug};
 use super::run::Role;
 
 /// Pause before connecting again.
 const RETRY: Duration = Duration::from_millis(100);
+
+/// How long an agent that does not read is silent: longer than all patience of a server.
+pub(super) const DEAF: Duration = Duration::from_secs(7);
+
+/// How long it then takes at most to read what is left in front of the end.
+const READ_OUT: Duration = Duration::from_secs(1);
 
 /// Which protocol a raw agent speaks.
 #[derive(Clone, Copy, Debug)]
@@ -32,18 +44,79 @@ pub(super) enum Raw {
     Gob(bool),
 }
 
-/// Follows until the simulation ends.
-pub(super) async fn follow(follower: Follower, role: Role, protocol: Raw, plug: Plug) -> turmoil::Result {
-    loop {
-        if let Ok(Ok(line)) = timeout(TIMEOUTS.connect, plug.dial()).await {
-            let served = match protocol {
-                Raw::Native(compression) => native(&follower, &role, compression, line, &plug).await,
-                Raw::Gob(compression) => gob(&follower, &role, compression, line, &plug).await,
+fn identity(role: &Role) -> Identity {
+    Identity {
+        agent: role.name.to_owned(),
+        version: String::new(),
+        syncer: role.syncer,
+        prefixes: role.prefixes.clone(),
+    }
+}
+
+/// Follows until the simulation ends: one server after the other.
+pub(super) async fn follow(follower: Follower, role: Role, protocol: Raw, plug: Plug, seed: u64) -> turmoil::Result {
+    let mut rng = SmallRng::seed_from_u64(seed);
+    for server in role.servers.iter().copied().cycle() {
+        let stay = stay(&role, &mut rng);
+        if let Ok(Ok((line, dial))) = timeout(TIMEOUTS.connect, plug.dial(server)).await {
+            let serving = async {
+                match protocol {
+                    Raw::Native(compression) => native(&follower, &role, compression, line, dial).await,
+                    Raw::Gob(compression) => gob(&follower, &role, compression, line, dial).await,
+                }
             };
-            follower.on_lost(&served.err().unwrap_or_default());
+            match timeout(stay.unwrap_or(Duration::MAX), serving).await {
+                Ok(served) => follower.on_lost(&served.err().unwrap_or_default()),
+                Err(_) => {
+                    follower.on_left();
+                    sleep(rng.random_range(Duration::ZERO..MAX_ABSENCE)).await;
+                }
+            }
         }
         sleep(RETRY).await;
     }
+    Ok(())
+}
+
+/// Says hello and reads nothing, again and again. Counts how often it was cut for that.
+pub(super) async fn ignore(ledger: Ledger, role: Role, protocol: Raw, plug: Plug) -> turmoil::Result {
+    for server in role.servers.iter().copied().cycle() {
+        if let Ok(Ok((mut line, _))) = timeout(TIMEOUTS.connect, plug.dial(server)).await {
+            let cut = is_cut_for_silence(&role, protocol, &mut line).await;
+            ledger.log(role.name, if cut { "is cut" } else { "is not cut" });
+            ledger.book().counts.deaf_cut += u64::from(cut);
+        }
+        sleep(RETRY).await;
+    }
+    Ok(())
+}
+
+/// Says hello, and reads only when the server has had to lose its patience. Whether the end of the connection is seen: it is
+/// not where the network was full of what came before, since turmoil does not deliver it later.
+async fn is_cut_for_silence(role: &Role, protocol: Raw, line: &mut Line) -> bool {
+    if stay_silent(role, protocol, line).await.is_err() {
+        return false;
+    }
+    let mut input = BytesMut::new();
+    let rest = async {
+        while line.read_buf(&mut input).await.is_ok_and(|read| read > 0) {
+            input.clear();
+        }
+    };
+    timeout(READ_OUT, rest).await.is_ok()
+}
+
+/// Says hello, and nothing more for [`DEAF`].
+pub(super) async fn stay_silent(role: &Role, protocol: Raw, line: &mut Line) -> io::Result<()> {
+    let mut session: Box<dyn Session> = match protocol {
+        Raw::Native(compression) => Box::new(NativeSession::new(identity(role), vec![compression], 1)),
+        Raw::Gob(compression) => Box::new(CalicoSession::new(identity(role), compression, 1)),
+    };
+    let mut out = BytesMut::new();
+    session.start(&mut out);
+    timeout(TIMEOUTS.write, line.write_all(&out)).await??;
+    sleep(DEAF).await;
+    Ok(())
 }
 
 /// Sends what there is, then reads more, slowly: after each pause all that has arrived, as anybody does who reads into a buffer.
@@ -77,7 +150,7 @@ async fn native(
     role: &Role,
     compression: Compression,
     mut line: Line,
-    plug: &Plug,
+    dial: Dial,
 ) -> Result<(), String> {
     let (mut out, mut input) = (BytesMut::from(&MAGIC[..]), BytesMut::new());
     let hello = ClientHello {
@@ -97,7 +170,7 @@ async fn native(
         exchange(&mut line, &mut out, &mut input, role).await?;
         while let Some(frame) = decode_server(&mut input).map_err(|error| error.to_string())? {
             match frame {
-                ServerFrame::Hello(_) => follower.on_connected(plug.asked_at(), true),
+                ServerFrame::Hello(_) => follower.on_connected(dial, true),
                 ServerFrame::SnapshotBegin { .. } => position = None,
                 ServerFrame::SnapshotChunk { updates } => follower.on_updates(&updates),
                 ServerFrame::SnapshotEnd { seq, .. } => {
@@ -130,14 +203,8 @@ async fn native(
     }
 }
 
-async fn gob(follower: &Follower, role: &Role, compression: bool, mut line: Line, plug: &Plug) -> Result<(), String> {
-    let identity = Identity {
-        agent: role.name.to_owned(),
-        version: String::new(),
-        syncer: role.syncer,
-        prefixes: role.prefixes.clone(),
-    };
-    let mut session = CalicoSession::new(identity, compression, 1);
+async fn gob(follower: &Follower, role: &Role, compression: bool, mut line: Line, dial: Dial) -> Result<(), String> {
+    let mut session = CalicoSession::new(identity(role), compression, 1);
     let (mut out, mut input) = (BytesMut::new(), BytesMut::new());
     session.start(&mut out);
     loop {
@@ -149,7 +216,7 @@ async fn gob(follower: &Follower, role: &Role, compression: bool, mut line: Line
             })?;
             match incoming {
                 None => break,
-                Some(Incoming::Hello(_)) => follower.on_connected(plug.asked_at(), true),
+                Some(Incoming::Hello(_)) => follower.on_connected(dial, true),
                 Some(Incoming::Updates(updates, _)) => follower.on_updates(&updates),
                 Some(Incoming::Status(status)) => follower.on_status(status),
                 Some(Incoming::Progress { .. } | Incoming::Goodbye(_)) => {}

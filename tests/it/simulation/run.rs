@@ -5,6 +5,7 @@
 //!                                                                 └──not there in time: a violation
 //! ```
 
+use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use bulrush::datastore::memory::MemoryStore;
@@ -12,17 +13,20 @@ use bulrush::syncclient::Protocol;
 use bulrush::syncer::SyncerType::{self, Bgp, Felix};
 use bulrush::syncproto::native::Compression;
 use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 use turmoil::Sim;
 
+use super::files::Files;
 use super::follower::Follower;
 use super::invariants::invariant_final_state;
-use super::ledger::Ledger;
-use super::lines::{Defect, Plug};
+use super::ledger::{Counts, Ledger, Name};
+use super::lines::{Defect, MAX_LARGE_WRITE, MAX_WRITE, Plug, SERVERS};
 use super::panics::Ear;
 use super::raw::Raw;
 use super::script::{Churn, KINDS, Trouble};
+use super::server::{Orders, Site, Source};
 use super::{library, raw, server};
 
 /// Simulated time between two looks at the world; also the grain of latencies.
@@ -30,6 +34,9 @@ const TICK: Duration = Duration::from_millis(10);
 
 /// How long things go wrong.
 const TROUBLE_TICKS: u32 = 1000;
+
+/// The same as a time.
+pub(super) const TROUBLE: Duration = Duration::from_millis(TICK.as_millis() as u64 * TROUBLE_TICKS as u64);
 
 /// How long agents may take to be in sync once all is well: a few time-outs, and the longest pauses between tries.
 const CALM_TICKS: u32 = 6000;
@@ -43,80 +50,158 @@ const SETTLED_TICKS: u32 = 50;
 /// How often it is looked whether all agents are there.
 const LOOK_TICKS: u32 = 20;
 
+/// How long a server does not know at most that files have changed.
+const MAX_UNNOTICED: Duration = Duration::from_millis(300);
+
 /// Enough for all pages of all lists.
 const ALL_PAGES: usize = 1_000_000;
 
 /// An agent's part in the simulation.
 #[derive(Clone, Debug)]
 pub(super) struct Role {
-    pub(super) name: &'static str,
+    pub(super) name: Name,
     pub(super) syncer: SyncerType,
     pub(super) prefixes: Vec<String>,
     /// How slow it is: a pause per event or read.
     pub(super) pause: Duration,
+    /// It leaves and comes back knowing nothing, as long as there is trouble.
+    pub(super) comes_and_goes: bool,
+    /// Where it looks for a server, in this order.
+    pub(super) servers: Vec<Name>,
     speaks: Speaks,
+}
+
+impl Role {
+    /// An agent that is on time and stays, for scripts.
+    pub(super) fn of(name: Name, syncer: SyncerType) -> Self {
+        Self {
+            name,
+            syncer,
+            prefixes: Vec::new(),
+            pause: Duration::ZERO,
+            comes_and_goes: false,
+            servers: SERVERS[..1].to_vec(),
+            speaks: Speaks::Raw(Raw::Gob(false)),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 enum Speaks {
     Library(Protocol),
     Raw(Raw),
+    /// Reads nothing.
+    Ignores(Raw),
 }
 
 /// What happened, so that a run in which nothing did is noticed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
+    /// Lines of the log.
+    events: u64,
     changes: u64,
     crumbs: u64,
     server_lives: u64,
-    connections: u64,
-    in_syncs: u64,
-    deletions: u64,
     catch_ups: u64,
     faults: u64,
+    /// Runs with two servers, with a folder, and with large values.
+    pairs: u64,
+    folders: u64,
+    large: u64,
+    counts: Counts,
 }
 
 impl Summary {
     pub(super) fn add(&mut self, other: &Self) {
-        self.changes += other.changes;
-        self.crumbs += other.crumbs;
-        self.server_lives += other.server_lives;
-        self.connections += other.connections;
-        self.in_syncs += other.in_syncs;
-        self.deletions += other.deletions;
-        self.catch_ups += other.catch_ups;
-        self.faults += other.faults;
+        for (sum, more) in self.all().into_iter().zip(other.all_of()) {
+            *sum.1 += more;
+        }
+    }
+
+    fn all_of(mut self) -> Vec<u64> {
+        self.all().into_iter().map(|(_, count, _)| *count).collect()
+    }
+
+    /// Everything that is counted, with how often it has to happen in all seeds of a test.
+    fn all(&mut self) -> [(&'static str, &mut u64, u64); 18] {
+        let counts = &mut self.counts;
+        [
+            ("events", &mut self.events, 1000),
+            ("changes", &mut self.changes, 100),
+            ("crumbs", &mut self.crumbs, 100),
+            ("server lives", &mut self.server_lives, 10),
+            ("catch-ups", &mut self.catch_ups, 10),
+            ("faults", &mut self.faults, 10),
+            ("runs with two servers", &mut self.pairs, 1),
+            ("runs with a folder", &mut self.folders, 1),
+            ("runs with large values", &mut self.large, 1),
+            ("connections", &mut counts.connections, 10),
+            ("in-syncs", &mut counts.in_syncs, 10),
+            ("deletions", &mut counts.deletions, 10),
+            ("steps back", &mut counts.step_backs, 1),
+            ("moves", &mut counts.moves, 10),
+            ("goodbyes", &mut counts.goodbyes, 10),
+            ("leaves", &mut counts.leaves, 10),
+            ("cuts of agents that do not read", &mut counts.deaf_cut, 5),
+            ("large values", &mut counts.large, 5),
+        ]
     }
 
     /// Panics unless everything that is to be tested has happened.
-    pub(super) fn demand_coverage(&self) {
-        for (what, count) in [
-            ("changes", self.changes),
-            ("server lives", self.server_lives),
-            ("connections", self.connections),
-            ("in-sync", self.in_syncs),
-            ("deletions", self.deletions),
-            ("catch-ups", self.catch_ups),
-            ("faults", self.faults),
-        ] {
-            assert!(count >= 10, "only {count} {what} in all seeds: {self:?}");
+    pub(super) fn demand_coverage(mut self) {
+        let words = format!("{self:?}");
+        for (what, count, least) in self.all() {
+            assert!(*count >= least, "only {count} {what} in all seeds: {words}");
         }
     }
 }
 
-fn roles(rng: &mut SmallRng) -> Vec<Role> {
+/// What a run is like from its beginning.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    /// Two servers with the same datastore.
+    pair: bool,
+    /// Servers read a folder.
+    folder: bool,
+    /// Some values are large.
+    large: bool,
+}
+
+impl Setting {
+    fn draw(rng: &mut SmallRng) -> Self {
+        Self { pair: rng.random_ratio(1, 3), folder: rng.random_ratio(1, 6), large: rng.random_ratio(1, 8) }
+    }
+
+    fn servers(self) -> &'static [Name] {
+        if self.pair { &SERVERS } else { &SERVERS[..1] }
+    }
+}
+
+fn roles(rng: &mut SmallRng, servers: &[Name]) -> Vec<Role> {
     let native =
         |compressions: &[Compression]| Speaks::Library(Protocol::Native { compressions: compressions.to_vec() });
     let calico = |compression| Speaks::Library(Protocol::Calico { compression });
     let sets = ["/calico/v1/netset/"];
-    let mut role = |name, syncer, prefixes: &[&str], max_pause_ms: u64, speaks| Role {
-        name,
-        syncer,
-        prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),
-        pause: Duration::from_millis(if rng.random() { rng.random_range(0..=max_pause_ms) } else { 0 }),
-        speaks,
+    // Some objects of one kind, and all of another.
+    let some = [format!("/calico/v1/netset/o-{}", rng.random_range(0..10)), "/calico/resources/".to_owned()];
+    let some = some.each_ref().map(String::as_str);
+    let others: [bool; 3] = [rng.random(), rng.random(), rng.random()];
+    let raws = [Raw::Native(Compression::Snappy), Raw::Gob(true), Raw::Gob(false)];
+    let deaf = raws[rng.random_range(0..raws.len())];
+    let mut role = |name, syncer, prefixes: &[&str], max_pause_ms: u64, speaks| {
+        let mut servers = servers.to_vec();
+        servers.shuffle(rng);
+        Role {
+            name,
+            syncer,
+            prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),
+            pause: Duration::from_millis(if rng.random() { rng.random_range(0..=max_pause_ms) } else { 0 }),
+            comes_and_goes: rng.random_ratio(1, 5),
+            servers,
+            speaks,
+        }
     };
-    vec![
+    let mut roles = vec![
         role("lib-zstd", Felix, &[], 20, native(&[Compression::Zstd])),
         role("lib-snappy-sets", Felix, &sets, 20, native(&[Compression::Snappy])),
         role("lib-plain-bgp", Bgp, &[], 50, native(&[])),
@@ -126,7 +211,15 @@ fn roles(rng: &mut SmallRng) -> Vec<Role> {
         role("raw-native-sets", Felix, &sets, 100, Speaks::Raw(Raw::Native(Compression::None))),
         role("raw-gob-snappy", Felix, &[], 150, Speaks::Raw(Raw::Gob(true))),
         role("raw-gob", Felix, &[], 150, Speaks::Raw(Raw::Gob(false))),
-    ]
+    ];
+    // Not in every run, so that most stay small.
+    let more = [
+        role("lib-zstd-some", Felix, &some, 20, native(&[Compression::Zstd])),
+        role("lib-calico-some", Felix, &some, 20, calico(true)),
+        role("raw-deaf", Felix, &[], 0, Speaks::Ignores(deaf)),
+    ];
+    roles.extend(more.into_iter().zip(others).filter_map(|(role, there)| there.then_some(role)));
+    roles
 }
 
 /// How often each fault comes, drawn per seed: some runs are rough, some change a lot on a good network.
@@ -139,6 +232,8 @@ struct Weather {
     hold: f64,
     crash: f64,
     drain: f64,
+    crowd: f64,
+    stall: f64,
     datastore: f64,
 }
 
@@ -153,18 +248,25 @@ impl Weather {
             hold: rate(0.8),
             crash: rate(0.4),
             drain: rate(0.25),
+            crowd: rate(0.25),
+            stall: rate(0.3),
             datastore: rate(1.5),
         }
     }
 }
 
-/// What ends a fault.
+/// What ends a fault. An agent and a server, or a server, or nobody.
 #[derive(Clone, Debug)]
 enum Undo {
-    Repair(&'static str),
-    Release(&'static str),
-    Start,
+    Repair(Name, Name),
+    Release(Name, Name),
+    Start(Name),
+    GiveRoom(Name),
+    GoOn(Name),
     ReleaseLists(usize),
+    BringBackFolder,
+    /// Not the end of a fault: a change of files is noticed.
+    Reload(Name),
 }
 
 struct World<'a> {
@@ -172,9 +274,11 @@ struct World<'a> {
     ledger: Ledger,
     rng: SmallRng,
     store: MemoryStore,
+    files: Option<Files>,
     churn: Churn,
-    agents: Vec<(&'static str, Plug)>,
-    drains: watch::Sender<u64>,
+    setting: Setting,
+    agents: Vec<(Name, Plug)>,
+    servers: Vec<(Name, watch::Sender<Orders>)>,
     undo: Vec<(u32, Undo)>,
     tick: u32,
     faults: u64,
@@ -185,49 +289,70 @@ struct World<'a> {
 pub(super) fn run(seed: u64, defect: Option<Defect>, ledger: &Ledger) -> Result<Summary, String> {
     let ear = Ear::listen();
     let mut rng = SmallRng::seed_from_u64(seed);
+    let setting = Setting::draw(&mut rng);
     let store = MemoryStore::new();
     store.set_page_size(rng.random_range(1..20));
-    let mut churn = Churn::new(store.clone(), ledger.clone());
+    let files = setting.folder.then(Files::new).transpose();
+    let files = files.map_err(|error| format!("make a temporary folder: {error}"))?;
+    let mut churn = Churn::new(store.clone(), files.clone(), setting.large, ledger.clone());
     let objects = rng.random_range(0..30);
     churn.fill(&mut rng, objects);
 
     let mut builder = turmoil::Builder::new();
+    let max_latency = if setting.large { 20 } else { 80 };
     builder
         .rng_seed(rng.random())
         .epoch(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000))
         .tick_duration(TICK)
         .simulation_duration(Duration::from_secs(3600))
         .min_message_latency(Duration::from_millis(1))
-        .max_message_latency(Duration::from_millis(rng.random_range(2..80)))
+        .max_message_latency(Duration::from_millis(rng.random_range(2..max_latency)))
         .enable_random_order();
     if rng.random_bool(0.3) {
         // Turmoil sends nothing again: a lost message is a connection that hangs until somebody notices.
         builder.fail_rate(0.0005).repair_rate(0.5);
     }
     let mut sim = builder.build();
-    let (drains, drained) = watch::channel(0);
-    {
-        let (ledger, store) = (ledger.clone(), store.clone());
-        sim.host("server", move || server::live(seed, ledger.clone(), store.clone(), drained.clone(), defect));
+    let mut servers = Vec::new();
+    for &name in setting.servers() {
+        let (orders, obeyed) = watch::channel(Orders::default());
+        let site = Site {
+            seed,
+            name,
+            servers: setting.servers(),
+            ledger: ledger.clone(),
+            source: files.clone().map_or_else(|| Source::Memory(store.clone()), Source::Folder),
+            orders: obeyed,
+            max_write: if setting.large { MAX_LARGE_WRITE } else { MAX_WRITE },
+            defect,
+        };
+        sim.host(name, move || server::live(site.clone()));
+        servers.push((name, orders));
     }
     let mut agents = Vec::new();
-    for role in roles(&mut rng) {
+    for role in roles(&mut rng, setting.servers()) {
         let plug = Plug::default();
         agents.push((role.name, plug.clone()));
-        let strict_types = matches!(role.speaks, Speaks::Library(_));
-        let follower = Follower::new(ledger, role.name, role.syncer, &role.prefixes, strict_types);
-        follower.log(&format!("{role:?}"));
+        ledger.log(role.name, format!("{role:?}"));
+        let seed = rng.random();
+        let follower = |strict_types| Follower::new(ledger, role.name, role.syncer, &role.prefixes, strict_types);
         match role.speaks.clone() {
             Speaks::Library(protocol) => {
-                sim.client(role.name, library::follow(follower, role, protocol, plug, rng.random()));
+                sim.client(role.name, library::follow(follower(true), role.clone(), protocol, plug, seed));
             }
-            Speaks::Raw(protocol) => sim.client(role.name, raw::follow(follower, role, protocol, plug)),
+            Speaks::Raw(protocol) => {
+                sim.client(role.name, raw::follow(follower(false), role.clone(), protocol, plug, seed));
+            }
+            Speaks::Ignores(protocol) => {
+                sim.client(role.name, raw::ignore(ledger.clone(), role.clone(), protocol, plug));
+            }
         }
     }
     let weather = Weather::draw(&mut rng);
-    ledger.log("world", &format!("{weather:?}"));
+    ledger.log("world", format!("{setting:?} {weather:?}"));
     let (undo, ledger) = (Vec::new(), ledger.clone());
-    World { sim, ledger, rng, store, churn, agents, drains, undo, tick: 0, faults: 0, ear }.live(&weather)
+    let (tick, faults) = (0, 0);
+    World { sim, ledger, rng, store, files, churn, setting, agents, servers, undo, tick, faults, ear }.live(&weather)
 }
 
 impl World<'_> {
@@ -240,9 +365,13 @@ impl World<'_> {
         // Trouble => Calm
         self.log("all faults end");
         self.sim.set_fail_rate(0.0);
-        self.end_faults(true);
+        while !self.undo.is_empty() {
+            self.end_faults(true);
+        }
         for (agent, _) in &self.agents {
-            self.sim.repair(*agent, "server");
+            for (server, _) in &self.servers {
+                self.sim.repair(*agent, *server);
+            }
         }
         let (doubt_until, deadline) = (self.tick + DOUBT_TICKS, self.tick + CALM_TICKS);
         let mut settled_at = None;
@@ -267,8 +396,8 @@ impl World<'_> {
         }
     }
 
-    fn log(&self, what: &str) {
-        self.ledger.log("world", &format!("{:.3} {what}", self.sim.elapsed().as_secs_f64()));
+    fn log(&self, what: impl Into<Cow<'static, str>>) {
+        self.ledger.log("world", what);
     }
 
     fn step(&mut self) -> Result<(), String> {
@@ -276,7 +405,9 @@ impl World<'_> {
         let stepped = self.sim.step();
         self.ear.verdict()?;
         stepped.map_err(|error| format!("a host failed: {error}"))?;
-        self.ledger.book().violation.take().map_or(Ok(()), Err)
+        let mut book = self.ledger.book();
+        book.now = self.sim.elapsed();
+        book.violation.take().map_or(Ok(()), Err)
     }
 
     fn all_there(&self) -> Result<(), String> {
@@ -294,14 +425,16 @@ impl World<'_> {
     fn summary(&self) -> Summary {
         let book = self.ledger.book();
         Summary {
+            events: book.events(),
             changes: self.churn.version(),
             crumbs: book.crumbs.values().map(|notes| notes.len() as u64).sum(),
-            server_lives: book.generation,
-            connections: book.connections,
-            in_syncs: book.in_syncs,
-            deletions: book.deletions,
+            server_lives: book.generations,
             catch_ups: book.metrics.iter().map(|metrics| metrics.catch_ups.get()).sum(),
             faults: self.faults,
+            pairs: u64::from(self.setting.pair),
+            folders: u64::from(self.setting.folder),
+            large: u64::from(self.setting.large),
+            counts: book.counts,
         }
     }
 
@@ -311,64 +444,120 @@ impl World<'_> {
         self.undo.push((self.tick + ticks, undo));
     }
 
-    /// An agent whose link nobody is tampering with.
-    fn some_agent(&mut self) -> Option<(&'static str, Plug)> {
-        let (name, plug) = self.agents[self.rng.random_range(0..self.agents.len())].clone();
-        let busy = |undo: &Undo| matches!(undo, Undo::Repair(agent) | Undo::Release(agent) if *agent == name);
-        (!self.undo.iter().any(|(_, undo)| busy(undo))).then_some((name, plug))
+    fn some_server(&mut self) -> Name {
+        self.servers[self.rng.random_range(0..self.servers.len())].0
     }
 
-    fn fault(&mut self, what: &str) {
+    /// An agent and a server between which nobody is tampering with the link.
+    fn some_link(&mut self) -> Option<(Name, Name)> {
+        let (agent, server) = (self.agents[self.rng.random_range(0..self.agents.len())].0, self.some_server());
+        let busy = |undo: &Undo| matches!(undo, Undo::Repair(one, other) | Undo::Release(one, other) if (*one, *other) == (agent, server));
+        (!self.undo.iter().any(|(_, undo)| busy(undo))).then_some((agent, server))
+    }
+
+    fn order(&self, server: Name, order: impl FnOnce(&mut Orders)) {
+        let (_, orders) = self.servers.iter().find(|(name, _)| *name == server).expect("a server of this run");
+        orders.send_modify(order);
+    }
+
+    fn fault(&mut self, what: impl Into<Cow<'static, str>>) {
         self.faults += 1;
         self.log(what);
+    }
+
+    /// The datastore changes.
+    fn change(&mut self, count: usize) {
+        self.churn.change(&mut self.rng, count);
+        if self.files.is_some() {
+            for server in self.setting.servers() {
+                self.later(MAX_UNNOTICED, Undo::Reload(server));
+            }
+        }
     }
 
     fn make_trouble(&mut self, weather: &Weather) {
         if self.rng.random_bool(weather.change) {
             let count = self.rng.random_range(1..4);
-            self.churn.change(&mut self.rng, count);
+            self.change(count);
         }
         if self.rng.random_bool(weather.burst) {
             let count = self.rng.random_range(20..60);
-            self.churn.change(&mut self.rng, count);
+            self.change(count);
         }
-        if self.rng.random_bool(weather.cut)
-            && let Some((name, plug)) = self.some_agent()
-        {
-            self.fault(&format!("{name} is reset"));
+        if self.rng.random_bool(weather.cut) {
+            let (agent, plug) = self.agents[self.rng.random_range(0..self.agents.len())].clone();
+            self.fault(format!("{agent} is reset"));
             plug.cut();
         }
         if self.rng.random_bool(weather.partition)
-            && let Some((name, _)) = self.some_agent()
+            && let Some((agent, server)) = self.some_link()
         {
-            self.fault(&format!("{name} is cut off"));
-            self.sim.partition(name, "server");
-            self.later(Duration::from_secs(3), Undo::Repair(name));
+            match self.rng.random_range(0..4) {
+                0 => {
+                    self.fault(format!("{agent} does not hear {server}"));
+                    self.sim.partition_oneway(server, agent);
+                }
+                1 => {
+                    self.fault(format!("{server} does not hear {agent}"));
+                    self.sim.partition_oneway(agent, server);
+                }
+                _ => {
+                    self.fault(format!("{agent} and {server} do not hear each other"));
+                    self.sim.partition(agent, server);
+                }
+            }
+            self.later(Duration::from_secs(3), Undo::Repair(agent, server));
         }
         if self.rng.random_bool(weather.hold)
-            && let Some((name, _)) = self.some_agent()
+            && let Some((agent, server)) = self.some_link()
         {
-            self.fault(&format!("{name} is held up"));
-            self.sim.hold(name, "server");
-            self.later(Duration::from_secs(2), Undo::Release(name));
+            self.fault(format!("what {agent} and {server} say is held up"));
+            self.sim.hold(agent, server);
+            self.later(Duration::from_secs(2), Undo::Release(agent, server));
         }
-        let down = self.undo.iter().any(|(_, undo)| matches!(undo, Undo::Start));
-        if !down && self.rng.random_bool(weather.crash) {
-            self.fault("the server crashes");
-            self.sim.crash("server");
-            self.later(Duration::from_millis(1500), Undo::Start);
-        } else if !down && self.rng.random_bool(weather.drain) {
-            self.fault("the server drains");
-            self.drains.send_modify(|count| *count += 1);
-        }
+        self.trouble_a_server(weather);
         if self.rng.random_bool(weather.datastore) {
-            let kind = self.rng.random_range(0..KINDS.len());
-            let trouble = Trouble::draw(&mut self.rng);
-            self.fault(&format!("{}: {trouble:?}", KINDS[kind].name));
-            trouble.happen(&self.store, &KINDS[kind]);
-            if matches!(trouble, Trouble::HoldsLists) {
-                self.later(Duration::from_millis(1500), Undo::ReleaseLists(kind));
-            }
+            self.trouble_the_datastore();
+        }
+    }
+
+    fn trouble_a_server(&mut self, weather: &Weather) {
+        let server = self.some_server();
+        let is = |undo: &Undo| matches!(undo, Undo::Start(name) if *name == server);
+        let down = self.undo.iter().any(|(_, undo)| is(undo));
+        if !down && self.rng.random_bool(weather.crash) {
+            self.fault(format!("{server} crashes"));
+            self.sim.crash(server);
+            self.later(Duration::from_millis(1500), Undo::Start(server));
+        } else if !down && self.rng.random_bool(weather.drain) {
+            self.fault(format!("{server} is to drain"));
+            self.order(server, |orders| orders.drains += 1);
+        }
+        if self.rng.random_bool(weather.crowd) {
+            self.fault(format!("{server} is crowded"));
+            self.order(server, |orders| orders.crowded = true);
+            self.later(Duration::from_millis(1500), Undo::GiveRoom(server));
+        }
+        if self.rng.random_bool(weather.stall) {
+            self.fault(format!("watches of {server} fall silent"));
+            self.order(server, |orders| orders.stalled = true);
+            self.later(Duration::from_secs(3), Undo::GoOn(server));
+        }
+    }
+
+    fn trouble_the_datastore(&mut self) {
+        if let Some(files) = &self.files {
+            files.set_away(true);
+            self.fault("the folder is away");
+            self.later(Duration::from_secs(1), Undo::BringBackFolder);
+            return;
+        }
+        let kind = self.rng.random_range(0..KINDS.len());
+        let trouble = Trouble::draw(&mut self.rng);
+        self.fault(format!("{}: {trouble:?}", KINDS[kind].name));
+        trouble.happen(&self.store, &KINDS[kind]);
+        if matches!(trouble, Trouble::HoldsLists) {
+            self.later(Duration::from_millis(1500), Undo::ReleaseLists(kind));
         }
     }
 
@@ -376,12 +565,23 @@ impl World<'_> {
         let tick = self.tick;
         let due: Vec<(u32, Undo)> = self.undo.extract_if(.., |(at, _)| all || *at <= tick).collect();
         for (_, undo) in due {
-            self.log(&format!("{undo:?}"));
+            self.log(format!("{undo:?}"));
             match undo {
-                Undo::Repair(agent) => self.sim.repair(agent, "server"),
-                Undo::Release(agent) => self.sim.release(agent, "server"),
-                Undo::Start => self.sim.bounce("server"),
+                Undo::Repair(agent, server) => self.sim.repair(agent, server),
+                Undo::Release(agent, server) => self.sim.release(agent, server),
+                Undo::Start(server) => self.sim.bounce(server),
+                Undo::GiveRoom(server) => self.order(server, |orders| orders.crowded = false),
+                Undo::GoOn(server) => self.order(server, |orders| orders.stalled = false),
                 Undo::ReleaseLists(kind) => self.store.release_pages(&KINDS[kind], ALL_PAGES),
+                Undo::BringBackFolder => {
+                    if let Some(files) = &self.files {
+                        files.set_away(false);
+                    }
+                    for server in self.setting.servers() {
+                        self.later(MAX_UNNOTICED, Undo::Reload(server));
+                    }
+                }
+                Undo::Reload(server) => self.order(server, |orders| orders.reloads += 1),
             }
         }
     }

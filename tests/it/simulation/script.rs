@@ -1,15 +1,18 @@
 //! What a seed does to the datastore: objects with a version in them, put, deleted, re-created and broken at random.
 
+use std::sync::OnceLock;
+
 use bulrush::datastore::memory::{MemoryStore, WatchFault};
 use bulrush::datastore::{Dialect, Event, Kind, Object, ObjectId};
 use bulrush::model::{Key, no_revision};
 use bulrush::syncer::SyncerType;
 use bulrush::syncer::kinds::{BGP_PEER, GLOBAL_NETWORK_SET};
 use bytes::Bytes;
-use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
-use super::ledger::{Change, Ledger};
+use super::files::Files;
+use super::ledger::{Change, Ledger, What};
 
 /// The kinds that change. Felix gets both, BGP the second: a kind that is watched once and feeds two syncers.
 pub(super) const KINDS: [Kind; 2] = [GLOBAL_NETWORK_SET, BGP_PEER];
@@ -20,9 +23,19 @@ const OBJECTS: u64 = 25;
 /// What stands before the version in a label's value.
 const MARK: &str = "\"version\":\"v";
 
+/// Where the mark is looked for: behind names and networks, before what makes a value large.
+const MARKED_BYTES: usize = 4 << 10;
+
+/// How large some values are where a run has large ones: around a piece of a snapshot, and almost as much as an object's
+/// annotations may be. Two of the last are more than a pump gives at a time. [`super::scripted`] has larger ones.
+const LARGE_SIZES: [usize; 3] = [60 << 10, 130 << 10, 250 << 10];
+
+/// Objects that may be large. Few: each of them goes to all agents each time.
+const LARGE_OBJECTS: u64 = 2;
+
 /// The version that a body or a value carries, if it is one of ours.
 pub(super) fn version(bytes: &[u8]) -> Option<u64> {
-    let text = std::str::from_utf8(bytes).ok()?;
+    let text = std::str::from_utf8(&bytes[..bytes.len().min(MARKED_BYTES)]).ok()?;
     let (_, rest) = text.split_once(MARK)?;
     rest.split_once('"')?.0.parse().ok()
 }
@@ -47,7 +60,20 @@ pub(super) fn content(store: &MemoryStore, syncer: SyncerType) -> Vec<(Key, u64)
     all
 }
 
-fn body(kind: &Kind, name: &str, version: u64, rng: &mut SmallRng) -> Bytes {
+/// Text that no compression makes much smaller.
+fn noise(from: usize, len: usize) -> &'static str {
+    const LONGEST: usize = 2 << 20;
+    static NOISE: OnceLock<String> = OnceLock::new();
+    let noise = NOISE.get_or_init(|| {
+        let mut rng = SmallRng::seed_from_u64(1);
+        (0..LONGEST).map(|_| char::from(rng.random_range(b'a'..=b'z'))).collect()
+    });
+    let from = from % (LONGEST - len);
+    &noise[from..from + len]
+}
+
+/// An object of this version. `size`: of what it carries beside, in bytes.
+fn body(kind: &Kind, name: &str, version: u64, size: usize, rng: &mut SmallRng) -> Bytes {
     let spec = if *kind == GLOBAL_NETWORK_SET {
         let nets: Vec<String> =
             (0..rng.random_range(1..30)).map(|i| format!("\"10.{i}.{}.0/24\"", version % 256)).collect();
@@ -56,23 +82,39 @@ fn body(kind: &Kind, name: &str, version: u64, rng: &mut SmallRng) -> Bytes {
         r#"{"peerIP":"192.168.1.1","asNumber":64567}"#.to_owned()
     };
     let kind = &kind.name;
+    let annotations = if size == 0 {
+        String::new()
+    } else {
+        format!(r#","annotations":{{"ballast":"{}"}}"#, noise(usize::try_from(version).unwrap_or(0) * 1000, size))
+    };
     format!(
-        r#"{{"kind":"{kind}","apiVersion":"projectcalico.org/v3","metadata":{{"name":"{name}","labels":{{"version":"v{version}"}}}},"spec":{spec}}}"#
+        r#"{{"kind":"{kind}","apiVersion":"projectcalico.org/v3","metadata":{{"name":"{name}","labels":{{"version":"v{version}"}}{annotations}}},"spec":{spec}}}"#
     )
     .into()
+}
+
+/// An object that cannot be converted: to agents, it is not there.
+fn spoilt(kind: &Kind, name: &str) -> Bytes {
+    let kind = &kind.name;
+    format!(r#"{{"kind":"{kind}","apiVersion":"projectcalico.org/v3","metadata":{{"name":"{name}"}},"spec":"none"}}"#)
+        .into()
 }
 
 /// Changes the datastore at random, and writes down what it did.
 #[derive(Debug)]
 pub(super) struct Churn {
     store: MemoryStore,
+    /// The same as files, if servers read those.
+    files: Option<Files>,
     ledger: Ledger,
     version: u64,
+    /// Whether some values are large.
+    large: bool,
 }
 
 impl Churn {
-    pub(super) fn new(store: MemoryStore, ledger: Ledger) -> Self {
-        Self { store, ledger, version: 0 }
+    pub(super) fn new(store: MemoryStore, files: Option<Files>, large: bool, ledger: Ledger) -> Self {
+        Self { store, files, ledger, version: 0, large }
     }
 
     /// How often the datastore has changed.
@@ -94,10 +136,10 @@ impl Churn {
                     self.delete(kind, &name, &mut events);
                     self.put(kind, &name, rng, &mut events);
                 }
-                _ => self.spoil(kind, &name, &mut events),
+                _ => self.spoil(kind, &name, rng, &mut events),
             }
         }
-        self.store.batch(kind, events, None);
+        self.apply(kind, events);
     }
 
     /// So many objects of each kind to begin with.
@@ -107,13 +149,22 @@ impl Churn {
             for i in 0..count.min(OBJECTS) {
                 self.put(kind, &format!("o-{i}"), rng, &mut events);
             }
-            self.store.batch(kind, events, None);
+            self.apply(kind, events);
         }
+    }
+
+    fn apply(&self, kind: &Kind, events: Vec<Event>) {
+        if let Some(files) = &self.files {
+            files.apply(kind, &events);
+        }
+        self.store.batch(kind, events, None);
     }
 
     fn put(&mut self, kind: &Kind, name: &str, rng: &mut SmallRng, events: &mut Vec<Event>) {
         let version = self.note(kind, name, true);
-        events.push(Event::Put(object(name, body(kind, name, version, rng))));
+        let may_be_large = self.large && *kind == BGP_PEER && (0..LARGE_OBJECTS).any(|i| *name == format!("o-{i}"));
+        let size = if may_be_large { LARGE_SIZES[rng.random_range(0..LARGE_SIZES.len())] } else { 0 };
+        events.push(Event::Put(object(name, body(kind, name, version, size, rng))));
     }
 
     fn delete(&mut self, kind: &Kind, name: &str, events: &mut Vec<Event>) {
@@ -121,19 +172,22 @@ impl Churn {
         events.push(Event::Delete { id: id(name), last: None });
     }
 
-    /// A value that does not parse: to agents, the key is gone.
-    fn spoil(&mut self, kind: &Kind, name: &str, events: &mut Vec<Event>) {
+    /// A value that cannot be converted, or not even read: to agents, the key is gone. A file that cannot be read would keep its
+    /// last good content instead.
+    fn spoil(&mut self, kind: &Kind, name: &str, rng: &mut SmallRng, events: &mut Vec<Event>) {
         self.note(kind, name, false);
-        events.push(Event::Put(object(name, Bytes::from_static(br#"{"metadata":"none"}"#))));
+        let unreadable = self.files.is_none() && rng.random();
+        let body = if unreadable { Bytes::from_static(br#"{"metadata":"none"}"#) } else { spoilt(kind, name) };
+        events.push(Event::Put(object(name, body)));
     }
 
     fn note(&mut self, kind: &Kind, name: &str, present: bool) -> u64 {
         self.version += 1;
-        let (version, key) = (self.version, key(kind, name));
+        let (change, key) = (Change { version: self.version, present }, key(kind, name));
         let mut book = self.ledger.book();
-        book.log("datastore", &format!("{}{key} v{version}", if present { "" } else { "-" }));
-        book.truth.entry(key).or_default().push(Change { version, present });
-        version
+        book.log("datastore", What::Changes(key.clone(), change));
+        book.truth.entry(key).or_default().push(change);
+        change.version
     }
 }
 

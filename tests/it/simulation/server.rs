@@ -1,25 +1,34 @@
-//! The simulated server: pipelines over the memory datastore and the real fan-out, as the daemon wires them.
+//! A simulated server: pipelines over the memory datastore or a folder, and the real fan-out, as the daemon wires them.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulrush::datastore::file::FileStore;
 use bulrush::datastore::memory::MemoryStore;
+use bulrush::datastore::{Datastore, Error, Kind, ListPage, WatchBatch};
 use bulrush::health::HealthAggregator;
 use bulrush::metrics::{ServerMetrics, SyncerMetrics};
+use bulrush::model::Revision;
 use bulrush::pipeline::SyncerPipeline;
 use bulrush::snapcache::Reader;
 use bulrush::syncer::SyncerType;
 use bulrush::syncer::kind_watch::KindHub;
 use bulrush::syncer::pipelines::{self, Flavour};
 use bulrush::syncer::processors::Context;
-use bulrush::syncserver::{Config, Metrics, Server};
+use bulrush::syncserver::{Config, Handle, Metrics, Peers, Pumps, Server};
 use bulrush::tasks::TaskRegistry;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use prometheus::Registry;
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::{Ledger, Note};
-use super::lines::{Defect, Inlet};
+use super::files::Files;
+use super::ledger::{Ledger, Name};
+use super::lines::{Defect, Inlet, PORT};
 
 /// The syncers that run: two that share a kind.
 const SYNCERS: [SyncerType; 2] = [SyncerType::Felix, SyncerType::Bgp];
@@ -33,58 +42,143 @@ const MAX_BATCH_SIZE: usize = 10;
 /// How long the stages of a server that was drained may take to stop.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
-/// Settings that make rare things common: short time-outs, little history, small messages, rounds far apart, short patience.
+/// Connections that a crowded server keeps.
+const FEW_CONNECTIONS: usize = 3;
+
+/// What the script has servers do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Orders {
+    /// Counts: a server drains at each.
+    pub(super) drains: u64,
+    /// Counts: a server reads its folder at each.
+    pub(super) reloads: u64,
+    /// It has more connections than it should.
+    pub(super) crowded: bool,
+    /// Watches are silent, and nobody notices.
+    pub(super) stalled: bool,
+}
+
+/// Where servers get their data from.
+#[derive(Clone, Debug)]
+pub(super) enum Source {
+    Memory(MemoryStore),
+    Folder(Files),
+}
+
+/// What a server needs to live.
+#[derive(Clone, Debug)]
+pub(super) struct Site {
+    pub(super) seed: u64,
+    pub(super) name: Name,
+    /// All servers.
+    pub(super) servers: &'static [Name],
+    pub(super) ledger: Ledger,
+    pub(super) source: Source,
+    pub(super) orders: watch::Receiver<Orders>,
+    pub(super) max_write: usize,
+    pub(super) defect: Option<Defect>,
+}
+
+/// Settings that make rare things common: short time-outs, little history, small messages, rounds far apart, short patience, few
+/// agents for a pump. The same for all lives of all servers of a run.
 fn config(seed: u64, generation: u64) -> Config {
+    let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77_1265);
+    let pumps = rng.random_range(0..4);
     Config {
         max_message_size: 7,
         ping_interval: Duration::from_millis(300),
         pong_timeout: Duration::from_millis(2500),
         handshake_timeout: Duration::from_millis(1500),
         write_timeout: Duration::from_millis(2500),
+        drop_interval: Duration::from_millis(200),
         shutdown_timeout: Duration::from_millis(800),
         shutdown_drop_interval_max: Duration::from_millis(100),
         snapshot_max_age: Duration::from_secs(2),
-        max_lag_bytes: if seed.is_multiple_of(2) { 2 << 10 } else { 64 << 10 },
-        max_lag_updates: if seed.is_multiple_of(3) { 15 } else { 1000 },
-        max_fall_behind: if seed.is_multiple_of(5) { Duration::from_millis(800) } else { Duration::from_secs(300) },
+        max_lag_bytes: if rng.random() { 2 << 10 } else { 64 << 10 },
+        max_lag_updates: if rng.random_ratio(1, 3) { 15 } else { 1000 },
+        max_fall_behind: if rng.random_ratio(1, 5) { Duration::from_millis(800) } else { Duration::from_secs(300) },
         new_client_grace: Duration::from_millis(500),
         pace_max: PACE_MAX,
-        pace_per_client: Duration::from_millis(seed % 4 * 4),
+        pace_per_client: Duration::from_millis(rng.random_range(0..4) * 4),
+        pumps: (pumps > 0).then_some(Pumps { count: pumps, row: rng.random_range(1..4) }),
         seed: seed * 1000 + generation,
         ..Config::default()
     }
 }
 
-/// Runs one server after the other: a drain ends one life and begins the next.
-pub(super) async fn live(
-    seed: u64,
-    ledger: Ledger,
-    store: MemoryStore,
-    mut drains: watch::Receiver<u64>,
-    defect: Option<Defect>,
-) -> turmoil::Result {
-    loop {
-        drains.mark_unchanged();
-        one_life(seed, &ledger, &store, drains.clone(), defect).await?;
+/// A datastore whose watches can be made silent for a server, as behind a network that loses everything without a word.
+#[derive(Debug)]
+struct Stalling {
+    inner: Arc<dyn Datastore>,
+    orders: watch::Receiver<Orders>,
+}
+
+impl Datastore for Stalling {
+    fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>> {
+        self.inner.list(kind)
+    }
+
+    fn watch(&self, kind: &Kind, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {
+        let orders = self.orders.clone();
+        let held_up = move |batch| {
+            let mut orders = orders.clone();
+            async move {
+                // When the script is over, nothing stalls any more.
+                let _ = orders.wait_for(|orders| !orders.stalled).await;
+                batch
+            }
+        };
+        self.inner.watch(kind, from).then(held_up).boxed()
     }
 }
 
-async fn one_life(
-    seed: u64,
-    ledger: &Ledger,
-    store: &MemoryStore,
-    mut drains: watch::Receiver<u64>,
-    defect: Option<Defect>,
-) -> turmoil::Result {
-    let generation = {
-        let mut book = ledger.book();
-        book.generation += 1;
-        let generation = book.generation;
-        book.log("server", &format!("life {generation} begins"));
-        generation
-    };
+/// Does what the script says, until it is over.
+async fn obey(
+    handle: Handle,
+    folder: Option<FileStore>,
+    name: Name,
+    ledger: Ledger,
+    mut orders: watch::Receiver<Orders>,
+) {
+    let normal = handle.max_connections();
+    let mut done = *orders.borrow_and_update();
+    while orders.changed().await.is_ok() {
+        let now = *orders.borrow_and_update();
+        if now.drains != done.drains {
+            ledger.log(name, "drains");
+            handle.drain();
+        }
+        if now.reloads != done.reloads
+            && let Some(folder) = &folder
+        {
+            folder.reload();
+        }
+        handle.set_max_connections(if now.crowded { FEW_CONNECTIONS } else { normal });
+        done = now;
+    }
+}
+
+/// Runs one server after the other: a drain ends one life and begins the next.
+pub(super) async fn live(site: Site) -> turmoil::Result {
+    loop {
+        one_life(&site).await?;
+    }
+}
+
+async fn one_life(site: &Site) -> turmoil::Result {
+    let Site { seed, name, ledger, orders, .. } = site;
+    let (seed, name) = (*seed, *name);
+    let generation = ledger.book().begin(name);
     let (tasks, health, stop) = (TaskRegistry::new(), HealthAggregator::new(), CancellationToken::new());
-    let mut hub = KindHub::new(Arc::new(store.clone()), seed + generation);
+    let (inner, folder): (Arc<dyn Datastore>, _) = match &site.source {
+        Source::Memory(store) => (Arc::new(store.clone()), None),
+        Source::Folder(files) => {
+            let store = FileStore::open(files.config());
+            (Arc::new(store.clone()), Some(store))
+        }
+    };
+    let datastore = Arc::new(Stalling { inner, orders: orders.clone() });
+    let mut hub = KindHub::new(datastore, seed + generation);
     let built: Vec<SyncerPipeline> = pipelines::calico(Flavour::Etcd, &Context::default())
         .into_iter()
         .filter(|spec| SYNCERS.contains(&spec.syncer))
@@ -102,31 +196,25 @@ async fn one_life(
         ledger.book().metrics.push(view.metrics.clone());
         tasks.spawn(
             format!("{}-record", view.syncer),
-            record(ledger.clone(), generation, view.syncer, view.reader.clone(), stop.clone()),
+            record(ledger.clone(), name, generation, view.syncer, view.reader.clone(), stop.clone()),
         );
     }
     let readers = views.iter().map(|view| (view.syncer, view.reader.clone())).collect();
-    let inlet = Inlet::bind(seed, defect).await?;
+    let inlet = Inlet::bind(seed, site.max_write, site.defect).await?;
     let bound = Server::with_listener(inlet, config(seed, generation), readers, metrics, None);
     let handle = bound.handle();
+    let address = |server: Name| SocketAddr::new(turmoil::lookup(server), PORT);
+    handle.set_peers(Peers::new(site.servers.iter().map(|server| vec![address(server)]), &[address(name)]));
     for pipeline in built {
         pipeline.start(&tasks, &health, &stop);
     }
     let cancel = stop.clone();
     tasks.spawn("watches", async move { hub.run(cancel).await });
 
-    let serve = bound.run(|| {});
-    tokio::pin!(serve);
-    loop {
-        tokio::select! {
-            served = &mut serve => break served?,
-            failure = tasks.failure() => return Err(failure.into()),
-            changed = drains.changed() => {
-                changed?;
-                ledger.log("server", "drains");
-                handle.drain();
-            }
-        }
+    tokio::select! {
+        served = bound.run(|| {}) => served?,
+        failure = tasks.failure() => return Err(failure.into()),
+        () = obey(handle, folder, name, ledger.clone(), orders.clone()) => return Err("the script is gone".into()),
     }
     tasks.stopping();
     stop.cancel();
@@ -135,23 +223,18 @@ async fn one_life(
 }
 
 /// Writes every crumb into the ledger, in the tick in which it is published: nobody on the network can know it earlier.
-async fn record(ledger: Ledger, generation: u64, syncer: SyncerType, reader: Reader, stop: CancellationToken) {
+async fn record(
+    ledger: Ledger,
+    name: Name,
+    generation: u64,
+    syncer: SyncerType,
+    reader: Reader,
+    stop: CancellationToken,
+) {
     let mut trail = reader.follow();
     let mut crumb = Some(trail.position().clone());
     while let Some(now) = crumb {
-        {
-            let mut book = ledger.book();
-            let sizes = format!(
-                "{syncer} crumb {}: {} keys, {} changes, {}",
-                now.sequence,
-                now.map.len(),
-                now.deltas.len(),
-                now.status
-            );
-            book.log("server", &sizes);
-            let at = turmoil::sim_elapsed().unwrap_or_default();
-            book.crumbs.entry(syncer).or_default().push(Note { generation, at, crumb: now });
-        }
+        ledger.book().publish(name, syncer, generation, now);
         crumb = tokio::select! {
             () = stop.cancelled() => return,
             next = trail.next() => next,

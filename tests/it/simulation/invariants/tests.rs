@@ -35,6 +35,7 @@ fn agent(held: &[(&str, u64)]) -> Agent {
         state: held.iter().map(|&(key, version)| (key.into(), value(version).bytes)).collect(),
         status: SyncStatus::InSync,
         seen: held.iter().map(|&(key, version)| (key.into(), version)).collect(),
+        server: "server",
         since: Duration::from_secs(10),
     }
 }
@@ -42,7 +43,8 @@ fn agent(held: &[(&str, u64)]) -> Agent {
 /// A book in which `a` was put as 1 and 4 and deleted between, and `b` was put as 2; crumb 1 has a1 and b2 and came at 5 s,
 /// crumb 2 has a4 and b2 and came at `second` seconds.
 fn book(second: u64) -> Book {
-    let mut book = Book { generation: 1, ..Book::default() };
+    let mut book = Book::default();
+    book.begin("server");
     let change = |version, present| Change { version, present };
     book.truth = BTreeMap::from([
         ("a".into(), vec![change(1, true), change(3, false), change(4, true)]),
@@ -54,7 +56,7 @@ fn book(second: u64) -> Book {
         cache.apply(vec![SyncerEvent::Updates(updates), SyncerEvent::Status(SyncStatus::InSync)]);
         notes.push(Note { generation: 1, at: Duration::from_secs(at), crumb: Arc::clone(&reader.newest()) });
     }
-    book.crumbs.insert(FELIX, notes);
+    book.crumbs.insert(("server", FELIX), notes);
     book
 }
 
@@ -67,6 +69,8 @@ fn in_sync_with_the_newest_map_is_honest_and_with_an_outdated_or_partial_one_is_
     assert!(words.contains("older than the connection"), "{words}");
     let words = invariant_in_sync_is_honest(&book(6), &agent(&[("a", 4)])).unwrap_err();
     assert!(words.contains("no cache in sync") && words.contains("b is missing"), "{words}");
+    let elsewhere = Agent { server: "other", ..agent(&[("a", 4), ("b", 2)]) };
+    assert!(invariant_in_sync_is_honest(&book(6), &elsewhere).is_err(), "the map of another server");
 }
 
 #[test]
@@ -74,25 +78,53 @@ fn a_state_is_held_against_the_crumb_it_claims() {
     assert_eq!(invariant_state_is_the_map_at(&book(6), &agent(&[("a", 1), ("b", 2)]), 1), Ok(()));
     assert!(invariant_state_is_the_map_at(&book(6), &agent(&[("a", 1), ("b", 2)]), 2).is_err());
     assert!(invariant_state_is_the_map_at(&book(6), &agent(&[]), 7).is_err());
+    let elsewhere = Agent { server: "other", ..agent(&[("a", 1), ("b", 2)]) };
+    assert!(invariant_state_is_the_map_at(&book(6), &elsewhere, 1).is_err(), "a crumb of another server");
 }
 
 #[test]
 fn a_delete_needs_a_deletion_after_what_is_held() {
+    let judged =
+        |agent: &Agent, key: &str| invariant_delete_is_real(deletion(&book(6), agent, &key.into()), &key.into());
     let held = agent(&[("a", 1), ("b", 2)]);
-    assert_eq!(invariant_delete_is_real(&book(6), &held, &"a".into()), Ok(()));
-    assert!(invariant_delete_is_real(&book(6), &held, &"b".into()).is_err());
-    assert!(invariant_delete_is_real(&book(6), &agent(&[("a", 4)]), &"a".into()).is_err(), "deleted before version 4");
+    assert_eq!(judged(&held, "a"), Ok(()));
+    assert!(judged(&held, "b").is_err());
+    assert!(judged(&agent(&[("a", 4)]), "a").is_err(), "deleted before version 4");
+}
+
+#[test]
+fn only_another_server_may_be_behind() {
+    // The second server has been in sync without b; the first one has b.
+    let two = |in_sync: bool| {
+        let mut book = book(6);
+        let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(FELIX));
+        let status = if in_sync { SyncStatus::InSync } else { SyncStatus::ResyncInProgress };
+        cache.apply(vec![SyncerEvent::Updates(vec![put("a", 4)]), SyncerEvent::Status(status)]);
+        let behind = Note { generation: 2, at: Duration::from_secs(7), crumb: Arc::clone(&reader.newest()) };
+        book.alive.insert("behind", 2);
+        book.crumbs.insert(("behind", FELIX), vec![behind]);
+        book
+    };
+    let key = "b".into();
+    let moved = Agent { server: "behind", seen: BTreeMap::new(), ..agent(&[("a", 4), ("b", 2)]) };
+    assert_eq!(deletion(&two(true), &moved, &key), Deletion::StepBack);
+    assert_eq!(deletion(&two(false), &moved, &key), Deletion::Spurious(2), "not in sync yet");
+    let stayed = Agent { server: "server", ..moved.clone() };
+    assert_eq!(deletion(&two(true), &stayed, &key), Deletion::Spurious(2), "this server has the key");
+    let told = Agent { server: "behind", ..agent(&[("a", 4), ("b", 2)]) };
+    assert_eq!(deletion(&two(true), &told, &key), Deletion::Spurious(2), "this server itself has given it");
 }
 
 #[test]
 fn versions_do_not_go_back_nor_come_from_nowhere() {
+    let judged = |agent: &Agent, version| invariant_no_step_back(&book(6), agent, &"a".into(), Some(version));
     let held = agent(&[("a", 4)]);
-    assert_eq!(invariant_no_step_back(&book(6), &agent(&[("a", 1)]), &put("a", 4)), Ok(()));
-    assert!(invariant_no_step_back(&book(6), &held, &put("a", 1)).is_err());
-    assert!(invariant_no_step_back(&book(6), &held, &put("a", 3)).is_err(), "3 was a deletion");
+    assert_eq!(judged(&agent(&[("a", 1)]), 4), Ok(()));
+    assert!(judged(&held, 1).is_err());
+    assert!(judged(&held, 3).is_err(), "3 was a deletion");
     let mut deleted = held;
     deleted.state.clear();
-    assert!(invariant_no_step_back(&book(6), &deleted, &put("a", 4)).is_err(), "resurrected");
+    assert!(judged(&deleted, 4).is_err(), "resurrected");
 }
 
 #[test]

@@ -1,0 +1,160 @@
+//! What the product takes from its own `sync`, by loom.
+
+use std::task::Waker;
+
+use loom::sync::atomic::{AtomicBool, Ordering};
+
+pub(crate) use loom::sync::{Mutex, MutexGuard, atomic};
+
+/// A waker that may be exchanged and woken from anywhere: loom's stands for that of `futures-util`.
+#[derive(Debug)]
+pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
+
+impl AtomicWaker {
+    pub(crate) fn new() -> Self {
+        Self(loom::future::AtomicWaker::new())
+    }
+
+    pub(crate) fn register(&self, waker: &Waker) {
+        self.0.register_by_ref(waker);
+    }
+
+    pub(crate) fn wake(&self) {
+        self.0.wake();
+    }
+}
+
+/// Set at most once: std's cell, whose content is seen only by whoever sees the flag beside it.
+#[derive(Debug)]
+pub(crate) struct OnceLock<T> {
+    is_set: AtomicBool,
+    content: std::sync::OnceLock<T>,
+}
+
+impl<T> OnceLock<T> {
+    pub(crate) fn new() -> Self {
+        Self { is_set: AtomicBool::new(false), content: std::sync::OnceLock::new() }
+    }
+
+    pub(crate) fn get(&self) -> Option<&T> {
+        self.content.get().filter(|_| self.is_set.load(Ordering::Acquire))
+    }
+
+    pub(crate) fn set(&self, content: T) -> Result<(), T> {
+        self.content.set(content)?;
+        self.is_set.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn take(&mut self) -> Option<T> {
+        self.content.take()
+    }
+}
+
+/// What tokio's `watch` promises, as simply as it can be had: each value has a number, and each receiver knows the number that
+/// it has seen.
+pub(crate) mod watch {
+    use std::future::poll_fn;
+    use std::sync::Arc;
+    use std::task::{Poll, Waker};
+
+    use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use loom::sync::{Mutex, MutexGuard};
+
+    #[derive(Debug)]
+    struct Shared<T> {
+        value: Mutex<T>,
+        version: AtomicUsize,
+        closed: AtomicBool,
+        waiting: Mutex<Vec<Waker>>,
+    }
+
+    impl<T> Shared<T> {
+        fn wake(&self) {
+            let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
+            waiting.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    #[derive(Debug)]
+    pub(crate) struct Sender<T>(Arc<Shared<T>>);
+
+    #[derive(Debug)]
+    pub(crate) struct Receiver<T> {
+        shared: Arc<Shared<T>>,
+        seen: usize,
+    }
+
+    impl<T> Clone for Receiver<T> {
+        fn clone(&self) -> Self {
+            Self { shared: self.shared.clone(), seen: self.seen }
+        }
+    }
+
+    pub(crate) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
+        let shared = Arc::new(Shared {
+            value: Mutex::new(value),
+            version: AtomicUsize::new(0),
+            closed: AtomicBool::new(false),
+            waiting: Mutex::default(),
+        });
+        (Sender(shared.clone()), Receiver { shared, seen: 0 })
+    }
+
+    impl<T> Sender<T> {
+        pub(crate) fn borrow(&self) -> MutexGuard<'_, T> {
+            self.0.value.lock().unwrap()
+        }
+
+        pub(crate) fn send_replace(&self, value: T) -> T {
+            let mut guard = self.borrow();
+            let old = std::mem::replace(&mut *guard, value);
+            self.0.version.fetch_add(1, Ordering::Release);
+            drop(guard);
+            self.0.wake();
+            old
+        }
+    }
+
+    impl<T> Drop for Sender<T> {
+        fn drop(&mut self) {
+            self.0.closed.store(true, Ordering::Release);
+            self.0.wake();
+        }
+    }
+
+    impl<T> Receiver<T> {
+        pub(crate) fn borrow(&self) -> MutexGuard<'_, T> {
+            self.shared.value.lock().unwrap()
+        }
+
+        pub(crate) fn borrow_and_update(&mut self) -> MutexGuard<'_, T> {
+            let guard = self.shared.value.lock().unwrap();
+            self.seen = self.shared.version.load(Ordering::Acquire);
+            guard
+        }
+
+        pub(crate) fn has_changed(&self) -> bool {
+            self.seen != self.shared.version.load(Ordering::Acquire)
+        }
+
+        pub(crate) fn mark_unchanged(&mut self) {
+            self.seen = self.shared.version.load(Ordering::Acquire);
+        }
+
+        pub(crate) async fn changed(&mut self) -> Result<(), ()> {
+            poll_fn(|cx| {
+                self.shared.waiting.lock().unwrap().push(cx.waker().clone());
+                // The end first: if it has come, the last value has.
+                let closed = self.shared.closed.load(Ordering::Acquire);
+                let version = self.shared.version.load(Ordering::Acquire);
+                if version != self.seen {
+                    self.seen = version;
+                    return Poll::Ready(Ok(()));
+                }
+                if closed { Poll::Ready(Err(())) } else { Poll::Pending }
+            })
+            .await
+        }
+    }
+}
