@@ -217,7 +217,7 @@ mod tests {
         slow.write_all(b"GET ").await.expect("it is read");
         tokio::time::sleep(Duration::from_secs(3)).await;
         slow.write_all(b"/live").await.expect("it is read");
-        assert_eq!(until_closed(&mut slow).await, HEAD_TIMEOUT - Duration::from_secs(3));
+        assert_eq!(until_closed(&mut slow).await, HEAD_TIMEOUT.saturating_sub(Duration::from_secs(3)));
         let mut scraper = connected().await;
         for pause in [4, 25, 29] {
             tokio::time::sleep(Duration::from_secs(pause)).await;

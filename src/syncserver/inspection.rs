@@ -117,8 +117,10 @@ mod tests {
 
     #[test]
     fn only_who_waits_twice_in_the_same_way_without_a_reason_is_lost() {
-        // (waits, nudged, excused) at one look after the other, and what is found each time.
-        let cases: [(&[(bool, bool, bool)], &[Waits]); 6] = [
+        /// Whether it waits, was nudged, is excused.
+        type Look = (bool, bool, bool);
+        // One look after the other, and what is found each time.
+        let cases: [(&[Look], &[Waits]); 6] = [
             (&[(false, false, false), (true, false, false), (false, false, false)], &[No, Suspected, No]),
             (&[(true, false, false), (true, false, false), (true, true, false)], &[Suspected, Lost, Lost]),
             (&[(true, false, false), (true, true, false), (true, true, false)], &[Suspected, Suspected, Lost]),

@@ -244,7 +244,7 @@ pub(super) struct Pump {
 
 impl std::fmt::Debug for Pump {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pump").field("shards", &self.shards.len()).finish()
+        f.debug_struct("Pump").field("shards", &self.shards.len()).finish_non_exhaustive()
     }
 }
 

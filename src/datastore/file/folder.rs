@@ -424,9 +424,9 @@ impl Folder {
         Some(match &found.read {
             FileRead::Unchanged => FileState { still, ..before?.clone() },
             FileRead::Unreadable(reason) => bad(None, unread(reason)),
-            FileRead::Changing => self.being_written(before, good, None, now + needed, now),
+            FileRead::Changing => Self::being_written(before, good, None, now + needed, now),
             FileRead::Read { .. } if quiet_at.is_some_and(|quiet_at| quiet_at > now) => {
-                self.being_written(before, good, still, quiet_at.unwrap_or(now), now)
+                Self::being_written(before, good, still, quiet_at.unwrap_or(now), now)
             }
             FileRead::Read { digest, empty: true, .. } => {
                 let reason = "it has no bytes, which is taken for half-written: its last good resources are kept; \
@@ -442,7 +442,6 @@ impl Folder {
 
     /// A file that is not still yet: it is what it was, and is looked at again.
     fn being_written(
-        &self,
         before: Option<&FileState>,
         good: Arc<[Resource]>,
         still: Option<Still>,

@@ -83,7 +83,7 @@ async fn messages_that_are_never_finished_take_little_memory_and_keep_no_agent_o
     world.all_end_right(&honest).await?;
     let lost: Vec<String> = honest.iter().filter_map(Reader::lost).collect();
     ensure!(lost.is_empty(), "{lost:?}\n{}", world.daemon.log());
-    println!("at most {} KiB were in use", world.peak >> 10);
+    eprintln!("at most {} KiB were in use", world.peak >> 10);
     world.memory_was_bounded_beside((STRANGERS + HONEST) as u64, UNFINISHED)
 }
 
@@ -103,6 +103,6 @@ async fn tls_handshakes_that_are_never_finished_take_little_memory() -> anyhow::
             World::closed(daemon, "handshake-timeout") + World::closed(daemon, "unfinished-message") >= 300.0
         })
         .await?;
-    println!("at most {} KiB were in use", world.peak >> 10);
+    eprintln!("at most {} KiB were in use", world.peak >> 10);
     world.memory_was_bounded_beside(0, STRANGERS as u64 * TLS_CONNECTION + UNFINISHED_TLS)
 }

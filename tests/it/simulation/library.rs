@@ -48,10 +48,11 @@ pub(super) async fn follow(
         let listening = listen(&follower, &role, &mut client, &plug);
         match stay(&role, &mut rng) {
             None => listening.await.map(|never| match never {})?,
-            Some(stay) => match timeout(stay, listening).await {
-                Ok(gave_up) => gave_up.map(|never| match never {})?,
-                Err(_) => {}
-            },
+            Some(stay) => {
+                if let Ok(gave_up) = timeout(stay, listening).await {
+                    gave_up.map(|never| match never {})?;
+                }
+            }
         }
         follower.on_left();
         // In good manner, or not.

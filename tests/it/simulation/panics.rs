@@ -44,6 +44,7 @@ impl Ear {
     }
 
     /// An error if a task has panicked since the last call.
+    #[allow(clippy::unused_self, reason = "only who listens hears anything")]
     pub(super) fn verdict(&self) -> Result<(), String> {
         let heard = HEARD.with_borrow_mut(|heard| heard.as_mut().map(std::mem::take).unwrap_or_default());
         if heard.is_empty() { Ok(()) } else { Err(format!("a task panicked: {}", heard.join("; "))) }

@@ -65,12 +65,11 @@ pub(super) async fn follow(follower: Follower, role: Role, protocol: Raw, plug: 
                     Raw::Gob(compression) => gob(&follower, &role, compression, line, dial).await,
                 }
             };
-            match timeout(stay.unwrap_or(Duration::MAX), serving).await {
-                Ok(served) => follower.on_lost(&served.err().unwrap_or_default()),
-                Err(_) => {
-                    follower.on_left();
-                    sleep(rng.random_range(Duration::ZERO..MAX_ABSENCE)).await;
-                }
+            if let Ok(served) = timeout(stay.unwrap_or(Duration::MAX), serving).await {
+                follower.on_lost(&served.err().unwrap_or_default());
+            } else {
+                follower.on_left();
+                sleep(rng.random_range(Duration::ZERO..MAX_ABSENCE)).await;
             }
         }
         sleep(RETRY).await;

@@ -36,7 +36,7 @@ const TICK: Duration = Duration::from_millis(10);
 const TROUBLE_TICKS: u32 = 1000;
 
 /// The same as a time.
-pub(super) const TROUBLE: Duration = Duration::from_millis(TICK.as_millis() as u64 * TROUBLE_TICKS as u64);
+pub(super) const TROUBLE: Duration = TICK.saturating_mul(TROUBLE_TICKS);
 
 /// How long agents may take to be in sync once all is well: a few time-outs, and the longest pauses between tries.
 const CALM_TICKS: u32 = 6000;

@@ -310,13 +310,13 @@ fn what_is_missing_is_deleted_when_its_file_has_been_still() {
     let first = bench.look(&tree);
     assert_eq!((first.put, first.deleted, first.again), (1, 0, Some(bench.now.get() + SETTLE)));
     // Still growing, so the time begins anew.
-    bench.pass(SETTLE - MOMENT);
+    bench.pass(SETTLE.saturating_sub(MOMENT));
     tree.files.insert("a.yaml", [pool("a", "2"), pool("c", "1")].concat());
     assert_eq!(bench.look(&tree).deleted, 0);
-    bench.pass(SETTLE - MOMENT);
+    bench.pass(SETTLE.saturating_sub(MOMENT));
     tree.touched += 1;
     assert_eq!(bench.look(&tree).deleted, 0);
-    bench.pass(SETTLE - MOMENT);
+    bench.pass(SETTLE.saturating_sub(MOMENT));
     assert_eq!(bench.look(&tree).deleted, 0);
     bench.pass(MOMENT);
     assert_eq!(bench.look(&tree), applied(0, 1));
@@ -333,7 +333,7 @@ fn what_comes_back_in_time_was_never_away() {
     for missing in [cut, gone] {
         for _ in 0..3 {
             assert!(!bench.look(&missing).applied);
-            bench.pass(SETTLE - MOMENT);
+            bench.pass(SETTLE.saturating_sub(MOMENT));
             assert_eq!(bench.look(&whole), unchanged());
             bench.pass(SETTLE);
         }
@@ -364,7 +364,7 @@ fn a_file_that_is_being_written_waits_without_any_event() {
     assert_eq!(bench.folder.status().errors, []);
     // Whole now, but a moment ago it was not.
     tree.files.insert("a.yaml", pool("a", "2"));
-    tree.ages.insert("a.yaml", QUIET - MOMENT);
+    tree.ages.insert("a.yaml", QUIET.saturating_sub(MOMENT));
     assert_eq!(bench.look(&tree), Outcome { again: Some(bench.now.get() + MOMENT), ..unchanged() });
     bench.pass(MOMENT);
     assert_eq!(bench.look(&tree), applied(1, 0));
