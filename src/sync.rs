@@ -1,4 +1,4 @@
-//! What hand-made concurrency is made of: atomics, locks, wakers.
+//! Atomics, locks and wakers for hand-made concurrency.
 //!
 //! A file that takes these from here, and nothing else from the rest of the program, can be built a second time by
 //! `tests/models`, whose own module of this name takes them from loom. That tries every order in which threads can meet.

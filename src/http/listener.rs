@@ -107,7 +107,7 @@ pub(super) fn is_near(peer: IpAddr, here: IpAddr) -> bool {
     peer.is_loopback() || peer == here.to_canonical()
 }
 
-/// What a connection may see.
+/// The pages that a connection may see.
 pub(super) struct Visit {
     pub(super) site: Site,
     /// Whether it comes from this host or pod.
@@ -241,7 +241,7 @@ mod tests {
             ("::ffff:10.0.0.5", "10.0.0.5", true),
             ("10.0.0.6", "10.0.0.5", false),
             ("fd00::2", "fd00::1", false),
-            // What a route to loopback addresses lets in from outside.
+            // A peer from outside that a route lets in to a loopback address.
             ("10.0.0.6", "127.0.0.1", false),
         ] {
             let address = |text: &str| text.parse().expect("an address");

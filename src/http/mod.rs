@@ -44,15 +44,15 @@ pub struct Endpoint {
     pub port: u16,
 }
 
-/// Who is told the status at the health endpoint.
+/// The callers that get the status at the health endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusFor {
     /// There is no such page.
     #[default]
     Nobody,
-    /// Those who ask from the same host or pod.
+    /// Callers from the same host or pod.
     SameHost,
-    /// Whoever asks.
+    /// All callers.
     Everybody,
 }
 
@@ -61,7 +61,7 @@ pub enum StatusFor {
 pub struct Endpoints {
     /// `/liveness` and `/readiness`.
     pub health: Option<Endpoint>,
-    /// Who gets `/status` from the health endpoint.
+    /// The callers that get `/status` from the health endpoint.
     pub status: StatusFor,
     /// `/metrics`.
     pub metrics: Option<Endpoint>,

@@ -1,6 +1,6 @@
 //! The places of a listener: how many connections it has, and which of them gives way to a newcomer.
 //!
-//! Whoever can reach a port can open connections and say nothing. Probes are answered all the same: when all places are taken
+//! A client that reaches a port can open connections and say nothing. Probes are answered all the same: when all places are taken
 //! and another connection comes, one on which no request is being answered ends, the one that rests between two requests for
 //! longest first.
 
@@ -55,7 +55,7 @@ enum Phase {
 }
 
 impl Places {
-    /// So many places.
+    /// A number of places.
     pub(super) fn new(count: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(count)), held: Vec::new(), changed: Arc::default() }
     }
@@ -233,7 +233,7 @@ mod tests {
 
     const SOON: Duration = Duration::from_millis(1);
 
-    /// So many places, all taken, each a second after the one before.
+    /// A number of places, all taken, each a second after the one before.
     async fn taken(count: usize) -> (Places, Vec<Place>) {
         let mut places = Places::new(count);
         let mut taken = Vec::new();

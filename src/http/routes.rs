@@ -58,7 +58,7 @@ impl Site {
     }
 }
 
-/// What is said to those who ask from elsewhere for what is only told at home.
+/// The answer to a caller from elsewhere that asks for a page that only callers at home get.
 const NOT_FROM_THERE: &str = "/status is told only to those who ask from the same host or pod (kubectl exec, kubectl port-forward), \
                               unless StatusRemoteEnabled is set\n";
 

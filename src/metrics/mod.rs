@@ -316,9 +316,9 @@ impl CertificateMetrics {
 /// Metrics of the folder that is the datastore. Only then are they there.
 #[derive(Clone, Debug)]
 pub struct FolderMetrics {
-    /// What is wrong with files now.
+    /// Errors in files now.
     pub errors: IntGauge,
-    /// 1 while what the folder has is not served, else 0.
+    /// 1 while the content of the folder is not served, else 0.
     pub held: IntGauge,
 }
 

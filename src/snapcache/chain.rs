@@ -8,14 +8,14 @@ use crate::sync::{OnceLock, watch};
 
 /// A place in a history.
 pub trait Place: Sized {
-    /// What leads from it to the next one.
+    /// The link from it to the next one.
     fn link(&self) -> &Link<Self>;
 
     /// The same.
     fn link_mut(&mut self) -> &mut Link<Self>;
 }
 
-/// What leads from one place to the next.
+/// The link from one place to the next.
 #[derive(Debug)]
 pub struct Link<P: Place>(OnceLock<Arc<P>>);
 
@@ -52,7 +52,7 @@ pub(super) fn append<P: Place>(newest: &watch::Sender<Arc<P>>, place: Arc<P>) {
 
 /// Follows a history from some place on, at its own pace. Sees every place exactly once, in order.
 ///
-/// A follower keeps alive all places from its position to the newest; whoever may fall behind bounds how far.
+/// A follower keeps alive all places from its position to the newest; a follower that may fall behind has to bound how far.
 #[derive(Debug)]
 pub struct Follower<P: Place> {
     position: Arc<P>,
@@ -66,7 +66,7 @@ impl<P: Place> Clone for Follower<P> {
 }
 
 impl<P: Place> Follower<P> {
-    /// One that stands at the newest place.
+    /// A follower that stands at the newest place.
     pub(super) fn new(newest: watch::Receiver<Arc<P>>) -> Self {
         let position = newest.borrow().clone();
         Self { position, newest }

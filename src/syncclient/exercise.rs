@@ -1,4 +1,4 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! The work of the fuzz target on one input, for tests that replay its corpus.
 
 use bytes::BytesMut;
 
@@ -12,7 +12,7 @@ use crate::syncproto::native::Compression;
 /// Most messages that are taken from one input: a compressed one may hold many.
 const MAX_MESSAGES: usize = 10_000;
 
-/// Gives the input, without its first byte, to a client's session as what a server sends, whole and in pieces whose size the
+/// Gives the input, without its first byte, to a client's session as a server's bytes, whole and in pieces whose size the
 /// first byte chooses, in each protocol. Panics when the pieces matter, or when anything comes before the server's hello.
 pub fn server_says(input: &[u8]) {
     let Some((size, stream)) = input.split_first() else { return };
@@ -38,7 +38,7 @@ fn session(protocol: usize) -> Box<dyn Session> {
     }
 }
 
-/// What came of it: the messages, the answers, and whether the session ended with an error.
+/// The outcome: the messages, the answers, and whether the session ended with an error.
 fn run(protocol: usize, stream: &[u8], size: usize) -> (Vec<Incoming>, BytesMut, bool) {
     let (mut session, mut incoming) = (session(protocol), Vec::new());
     let (mut input, mut out) = (BytesMut::new(), BytesMut::new());

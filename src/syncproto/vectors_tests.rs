@@ -4,7 +4,7 @@ use serde_json::Value;
 
 pub(crate) use crate::vectors::files::text;
 
-/// What a vector may be. Anything else would be passed over unseen.
+/// The categories of vectors. Any other one would be passed over unseen.
 const CATEGORIES: &[&str] =
     &["single", "stream", "otherversion", "legal", "malformed", "snappy", "session", "primitive"];
 

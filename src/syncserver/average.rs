@@ -12,16 +12,16 @@ use tokio::time::Instant;
 /// of a thousand updates, some 100 KiB, takes longer than 30 s.
 pub(super) const LOWEST_BYTES_PER_SEC: u64 = 4 << 10;
 
-/// So many write time-outs pass before the average counts. A client may pause for almost one of them at any time; that alone must
+/// Write time-outs that pass before the average counts. A client may pause for almost one of them at any time; that alone must
 /// never be enough to be cut.
 const GRACE_WRITE_TIMEOUTS: u32 = 2;
 
-/// What a client has taken, and how long that took.
+/// The bytes that a client has taken, and how long that took.
 #[derive(Debug, Default)]
 pub(super) struct Average {
     taken: u64,
     waited: Duration,
-    /// Since when we have been waiting for the client, if we are.
+    /// The time from which on we have been waiting for the client, if we are.
     since: Option<Instant>,
 }
 
@@ -31,7 +31,7 @@ impl Average {
         self.since.get_or_insert(now);
     }
 
-    /// The client took so many bytes; `all` says whether nothing is left to write.
+    /// The client took this number of bytes; `all` says whether nothing is left to write.
     pub(super) fn on_taken(&mut self, bytes: u64, all: bool, now: Instant) {
         self.taken += bytes;
         if let Some(since) = self.since.take() {

@@ -1,4 +1,4 @@
-//! What others have to say to a connection's task: that it is to end, or to look whether there is something to send.
+//! Calls to a connection's task: to end, or to look whether there is something to send.
 //!
 //! ```text
 //!  handshake ◄─withdrawn─ asked to make room        once through its handshake, a connection is not asked that any more
@@ -39,7 +39,7 @@ impl Order {
         [Self::Evict, Self::Rebalance, Self::Drain, Self::Stop, Self::Unfinished, Self::OldestVersion];
 }
 
-/// What others have to say to a connection's task.
+/// The calls to a connection's task.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// End the connection.
@@ -80,7 +80,7 @@ impl Calls {
         self.order.compare_exchange(Order::Evict as u8, HANDSHAKE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Its handshake is over. Should it have been asked to make room while that came to an end: that is what was wanted.
+    /// Its handshake is over. Should it have been asked to make room meanwhile: room was made by that.
     pub(super) fn through(&self) {
         let evict = Order::Evict as u8;
         let replace = |earlier| (earlier == HANDSHAKE || earlier == evict).then_some(THROUGH);
@@ -97,7 +97,7 @@ impl Calls {
 
     /// Has the connection's task look whether there is something to send.
     pub(super) fn nudge(&self) {
-        // Exchanged and not just stored: of two who nudge at once, the task sees what either has done before.
+        // Exchanged and not just stored: of two nudges at once, the task sees the work of both that came before them.
         self.nudged.swap(true, Ordering::AcqRel);
         self.waker.wake();
     }
@@ -112,7 +112,7 @@ impl Calls {
         if let Poll::Ready(order) = self.poll_order(cx) {
             return Poll::Ready(Call::End(order));
         }
-        // After the waker has been left: who nudges after this line wakes.
+        // After the waker has been left: a nudge after this line wakes.
         if self.nudged.swap(false, Ordering::AcqRel) { Poll::Ready(Call::Look) } else { Poll::Pending }
     }
 

@@ -57,7 +57,7 @@ pub(super) struct Shared {
     /// For clients that stream and have begun a long message: strangers cannot take these without a hello.
     pub(super) places: Arc<Places>,
     pub(super) patience: Patience,
-    /// The right to stream, which so many connections may have.
+    /// The right to stream, which a limited number of connections may have.
     pub(super) streams: Arc<Semaphore>,
     /// Names the life of this server's caches.
     pub(super) epoch: u64,
@@ -210,7 +210,7 @@ async fn accept_tls<S: Stream>(stream: S, client: &Arc<Client>, shared: &Shared)
             client.heard(all - heard);
             heard = all;
             match polled {
-                // Boxed here: what is large must not be kept across an await, in every handshake.
+                // Boxed here: a large value must not be kept across an await, in every handshake.
                 Poll::Ready(Ok(stream)) => Poll::Ready(Some(Ok(Transport::tls(stream)))),
                 Poll::Ready(Err(error)) => {
                     let first = first.get().map_or(&[][..], |bytes| &bytes[..]);

@@ -1,4 +1,4 @@
-//! Calls to somebody who goes around, and whether all of them have been answered.
+//! Calls to a pump, and whether all of them have been answered.
 //!
 //! Model-checked by `tests/models`.
 
@@ -8,7 +8,7 @@ use std::task::Poll;
 use crate::sync::AtomicWaker;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// The calls to one who goes around for them.
+/// The calls to one pump.
 #[derive(Debug)]
 pub(super) struct Errands {
     calls: AtomicU64,
@@ -38,13 +38,13 @@ impl Default for Errands {
 }
 
 impl Errands {
-    /// There is something to go around for: what has been done before this call.
+    /// There is work for the pump, done before this call.
     pub(super) fn call(&self) {
         self.count();
         self.remind();
     }
 
-    /// Wakes the one who goes around again, should it not know of its calls.
+    /// Wakes the pump again, should it not know of its calls.
     pub(super) fn remind(&self) {
         self.waker.wake();
     }
@@ -65,7 +65,7 @@ impl Errands {
         self.answered.load(Ordering::Acquire) != self.calls.load(Ordering::Acquire)
     }
 
-    /// Waits until there is something to go around for. For the one who goes around only.
+    /// Waits until there is a call that was not answered. For the pump only.
     ///
     /// # Cancel safety
     /// Cancel safe: calls count as answered only with [`Self::done`].

@@ -1,9 +1,9 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! The work of the fuzz target on one input, for tests that replay its corpus.
 
 use super::handshake::{Handshake, Hello};
 use super::inbound::{ClientEvent, Inbound};
 
-/// Gives the input, without its first byte, to a server as what a client sends, from its first byte on, whole and in pieces
+/// Gives the input, without its first byte, to a server as a client's bytes, from the first one on, whole and in pieces
 /// whose size the first byte chooses. Panics when the pieces matter.
 pub fn client_says(input: &[u8]) {
     let Some((size, stream)) = input.split_first() else { return };
@@ -11,7 +11,7 @@ pub fn client_says(input: &[u8]) {
     assert_eq!(whole, run(stream, usize::from(*size).max(1)), "the size of the pieces must not matter");
 }
 
-/// What came of it: what the hello asks for, what was said after it, and whether the connection has to end.
+/// The outcome: the request of the hello, the messages after it, and whether the connection has to end.
 fn run(stream: &[u8], size: usize) -> (Option<String>, Vec<ClientEvent>, bool) {
     let mut handshake = Handshake::new();
     let (mut hello, mut events) = (None, Vec::new());

@@ -171,7 +171,7 @@ impl Feed {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Half of a change would give clients wrong data: whoever comes to it fails as well, the feed's own task at the next
+        // Half of a change would give clients wrong data: every task that comes to it fails as well, the feed's own task at the next
         // housekeeping at the latest.
         self.state.lock().expect("a panic in the middle of a change of the feed's history")
     }
@@ -192,7 +192,7 @@ impl Feed {
         &self.reader
     }
 
-    /// Keeps this part of the history that a feed may keep, because so many feeds share it.
+    /// Keeps this part of the history that a feed may keep, because several feeds share it.
     pub(super) fn share_history(&self, feeds: usize) {
         let Limits { bytes, updates } = self.config.limits;
         let limits = Limits { bytes: bytes / feeds.max(1), updates: updates / feeds.max(1) };
@@ -315,7 +315,7 @@ impl Feed {
         let updates = difference(&mark.map, &head.map, &self.key.filter);
         let catch_up = CatchUp::new(mark.sequence, head, updates);
         if self.room.is_some() {
-            // What is encoded for several would have to have a limit, too.
+            // An encoding for several would have to have a limit, too.
             catch_up.give_up();
         }
         let last = std::mem::replace(&mut self.lock().catch_up, Arc::downgrade(&catch_up));

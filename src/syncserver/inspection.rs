@@ -1,4 +1,4 @@
-//! What a feed's housekeeping finds at its clients: how much they lack, and whether any of them lags without a reason. No I/O.
+//! The findings of a feed's housekeeping at its clients: how much they lack, and whether any of them lags without a reason. No I/O.
 //!
 //! A client that rests sleeps until a pump serves it or somebody wakes its task. Should that be lost, by a bug, it would be given
 //! nothing more and nobody would see it: it answers pings. So each second housekeeping looks in at everybody, and wakes those
@@ -17,16 +17,16 @@ use tokio::task::JoinHandle;
 
 use super::ring::Mark;
 
-/// What housekeeping looks for.
+/// The measure that housekeeping applies.
 #[derive(Debug)]
 pub(super) struct Check<'a> {
     /// The newest place.
     pub(super) head: &'a Mark,
-    /// Whoever waits has a reason.
+    /// Every client that waits has a reason.
     pub(super) excused: bool,
 }
 
-/// What was found at one client.
+/// The findings at one client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
     /// Updates that it lacks; none while its snapshot is on its way.
@@ -45,7 +45,7 @@ pub(super) enum Waits {
     Lost,
 }
 
-/// What was found at all clients of a feed.
+/// The findings at all clients of a feed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Inspection {
     /// Updates that the client that is farthest behind lacks.
@@ -97,7 +97,7 @@ impl Suspicion {
 pub(super) struct Probe(Vec<JoinHandle<()>>);
 
 impl Probe {
-    /// Whether what was sent out has not come back.
+    /// Whether a task that was sent out has not come back.
     pub(super) fn is_late(&self) -> bool {
         self.0.iter().any(|probe| !probe.is_finished())
     }
@@ -119,7 +119,7 @@ mod tests {
     fn only_who_waits_twice_in_the_same_way_without_a_reason_is_lost() {
         /// Whether it waits, was nudged, is excused.
         type Look = (bool, bool, bool);
-        // One look after the other, and what is found each time.
+        // One look after the other, and the finding of each.
         let cases: [(&[Look], &[Waits]); 6] = [
             (&[(false, false, false), (true, false, false), (false, false, false)], &[No, Suspected, No]),
             (&[(true, false, false), (true, false, false), (true, true, false)], &[Suspected, Lost, Lost]),

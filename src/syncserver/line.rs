@@ -11,7 +11,7 @@
 //! a socket that is full) is the task's.
 //!
 //! Invariants:
-//! - no change passes a client by, whoever looks after it when the change comes: see [`super::turns`];
+//! - no change passes a client by, whether its task or the pump looks after it when the change comes: see [`super::turns`];
 //! - what the pump could not write is queued, and the task goes on with it, as it does with what was too much for a pass.
 //!
 //! Should either be lost all the same, housekeeping finds it (see [`super::inspection`]).
@@ -169,7 +169,7 @@ impl<S: Stream> Streaming<S> {
         });
     }
 
-    /// Reads, unless there is no room for what comes in, writes, and looks for a call, whichever is possible first.
+    /// Reads, unless there is no room for more bytes, writes, and looks for a call, whichever is possible first.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>, inbound: Option<&mut Inbound>) -> Poll<Done> {
         match self.client.calls().poll_call(cx) {
             Poll::Ready(Call::End(order)) => return Poll::Ready(Done::Ended(order.into())),
@@ -583,7 +583,7 @@ mod tests {
         assert_eq!(reason, Some(CloseReason::ClientClosed));
     }
 
-    /// What housekeeping finds.
+    /// The findings of housekeeping.
     fn inspect(scene: &Scene, excused: bool) -> Waits {
         scene.line.inspect(&Check { head: &scene.feed.head(), excused }).expect("nobody is at work on it").waits
     }

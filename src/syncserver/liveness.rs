@@ -128,7 +128,7 @@ impl Liveness {
         }
     }
 
-    /// When the client is too slow for what is on its way, unless it takes something before.
+    /// When the client is too slow for the bytes on their way, unless it takes something before.
     fn too_slow_at(&self) -> Option<Instant> {
         self.bulk.as_ref().and_then(|bulk| bulk.too_slow_at(self.timeouts.write))
     }
@@ -195,7 +195,7 @@ mod tests {
             all: bool,
         },
         Bulk,
-        /// So many KiB were taken, and there are more.
+        /// This number of KiB was taken, and there are more.
         Took(u64),
         Pinged,
     }

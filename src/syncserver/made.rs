@@ -1,6 +1,6 @@
 //! Something that is made bit by bit by one, and awaited by many.
 //!
-//! Whoever finds nothing yet is noted under the same lock under which it has looked: no progress can come in between.
+//! A reader that finds nothing yet is noted under the same lock under which it has looked: no progress can come in between.
 //! Model-checked by `tests/models`.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use crate::sync::{Mutex, MutexGuard};
 
-/// Somebody who waits for progress.
+/// A reader that waits for progress.
 pub(super) trait Awaits {
     /// A number that nobody else has.
     fn id(&self) -> u64;
@@ -17,14 +17,14 @@ pub(super) trait Awaits {
     fn nudge(&self);
 }
 
-/// What has been made so far, and who waits for more.
+/// The part that has been made so far, and the readers that wait for more.
 #[derive(Debug)]
 pub(super) struct Made<M, W>(Mutex<State<M, W>>);
 
 #[derive(Debug)]
 struct State<M, W> {
     made: M,
-    /// By their numbers: whoever looks in vain several times is noted once. Weakly: whoever leaves is not held.
+    /// By their numbers: a reader that looks in vain several times is noted once. Weakly: a reader that leaves is not held.
     waiting: BTreeMap<u64, Weak<W>>,
 }
 
@@ -34,16 +34,16 @@ impl<M, W: Awaits> Made<M, W> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<M, W>> {
-        // Half of a change would give those who look wrong data: whoever comes to it fails as well.
+        // Half of a change would give readers wrong data: every one that comes to it fails as well.
         self.0.lock().expect("a panic in the middle of a change of what is made")
     }
 
-    /// Looks at what has been made.
+    /// Looks at the part that has been made.
     pub(super) fn see<R>(&self, look: impl FnOnce(&M) -> R) -> R {
         look(&self.lock().made)
     }
 
-    /// Looks for something that may not have been made yet. `None`: whoever asks is nudged when there is progress.
+    /// Looks for something that may not have been made yet. `None`: the reader is nudged when there is progress.
     pub(super) fn look_for<R>(&self, who: &Arc<W>, look: impl FnOnce(&M) -> Option<R>) -> Option<R> {
         let mut state = self.lock();
         let found = look(&state.made);
@@ -53,7 +53,7 @@ impl<M, W: Awaits> Made<M, W> {
         found
     }
 
-    /// Makes progress, and nudges all who wait for it.
+    /// Makes progress, and nudges all readers that wait for it.
     pub(super) fn progress<R>(&self, make: impl FnOnce(&mut M) -> R) -> R {
         let mut state = self.lock();
         let result = make(&mut state.made);

@@ -1,7 +1,7 @@
-//! Which old versions of the map are held by slow clients, and who has to go when they are too many.
+//! The old versions of the map that slow clients hold, and the clients that have to go when these are too many.
 //!
-//! A client holds the map that it was given last, until it has more. What the ring still leads on from is in memory anyway; what
-//! is older is there for slow clients alone. A version costs what has changed since the one before it, up to the whole map.
+//! A client holds the map that it was given last, until it has more. Versions that the ring still leads on from are in memory anyway; older
+//! ones are there for slow clients alone. A version costs what has changed since the one before it, up to the whole map.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! Places for clients that have begun to say something long: a bound on what is kept of unfinished messages, over all clients.
+//! Places for clients that have begun to say something long: a bound on the bytes that are kept of unfinished messages, over all clients.
 //!
-//! What a client says is kept until it is complete. Honest clients say little, all at once; a stranger need not. So a client
+//! A message is kept until it is complete. Honest clients say little, all at once; a stranger need not. So a client
 //! that has begun more than [`FREE_BYTES`] reads on only when it has one of a few places; until then the rest waits in its
-//! socket. When all places are taken, those who wait send away the client that has had its place for longest.
+//! socket. When all places are taken, the clients that wait send away the client that has had its place for longest.
 //!
 //! Invariants:
 //! - without a place, no more than [`FREE_BYTES`] and one read (2 KiB) are kept for a client;
@@ -22,11 +22,11 @@ use super::calls::Order;
 use super::slots::sleep_or_never;
 use super::tracker::Client;
 
-/// What a client may have begun to say without a place: more than the hello of Calico's clients (404 bytes with short host
+/// Bytes of an unfinished message that a client may have sent without a place: more than the hello of Calico's clients (404 bytes with short host
 /// names), than an acknowledgement, and than a pong.
 pub(super) const FREE_BYTES: usize = 2 << 10;
 
-/// What a client may have said in a TLS handshake without a place: twice what one with a client certificate and an intermediate
+/// Bytes of a TLS handshake that a client may have sent without a place: twice what one with a client certificate and an intermediate
 /// one has. A TLS session puts together handshake messages of up to 64 KiB.
 pub(super) const FREE_TLS_BYTES: u64 = 8 << 10;
 
@@ -86,7 +86,7 @@ impl Places {
     /// A place for a client. Waits for one, and sends away clients that have had theirs for too long.
     ///
     /// # Cancel safety
-    /// Cancel safe, but whoever waits loses its turn.
+    /// Cancel safe, but a client that waits loses its turn.
     async fn take(self: Arc<Self>, client: Weak<Client>) -> Place {
         let mut acquire = std::pin::pin!(self.free.clone().acquire_owned());
         let permit = loop {
@@ -112,7 +112,7 @@ impl Places {
         since.unwrap_or_else(Instant::now) + PATIENCE
     }
 
-    /// Sends away whoever has had its place for longest, if that is long enough.
+    /// Sends away the client that has had its place for longest, if that is long enough.
     fn send_away(&self, now: Instant) {
         let mut holders = self.lock();
         let Some(oldest) = holders.by_age.first_entry() else { return };
@@ -154,7 +154,7 @@ impl Reading {
         }
     }
 
-    /// Whether there is room for what is read.
+    /// Whether there is room for the bytes that are read.
     pub(super) fn is_open(&self) -> bool {
         !matches!(self, Self::Waiting(_))
     }

@@ -206,14 +206,14 @@ struct Shard {
     seen: Mutex<Seen>,
 }
 
-/// What housekeeping found at a pump the last time.
+/// The findings of housekeeping at a pump the last time.
 #[derive(Debug, Default)]
 struct Seen {
     begun: u64,
     done: u64,
     /// Whether it was called and no pass was under way.
     idle: bool,
-    /// Since when it has not come back from its clients.
+    /// The time from which on it has not come back from its clients.
     since: Option<Instant>,
 }
 
@@ -255,7 +255,7 @@ impl Pump {
         Self { shards: (0..shards).map(|_| Shard::default()).collect(), row: ROW }
     }
 
-    /// The same pumps, with so many connections in a row for each.
+    /// The same pumps, with this number of connections in a row for each.
     pub(super) fn with_rows_of(mut self, connections: u64) -> Self {
         self.row = connections.max(1);
         self
@@ -267,8 +267,8 @@ impl Pump {
     }
 
     /// Housekeeping looks in at all clients, and wakes those that are forgotten. `late`: tasks that are woken do not run in time,
-    /// so nobody is. Waits for nobody: whoever is just being looked after counts as lacking what the worst one lacked the
-    /// `last` time. Notes who holds which version of the map.
+    /// so nobody is. Waits for nobody: a client that is just being looked after counts as lacking as much as the worst one did the
+    /// `last` time. Notes the version of the map that each client holds.
     pub(super) fn inspect(&self, head: &Mark, last: u64, late: bool, now: Instant, pinned: &mut Pinned) -> Inspection {
         let mut inspection = Inspection::default();
         let mut row = Vec::with_capacity(TURN);
@@ -673,7 +673,7 @@ mod tests {
         let (pump, head) = (Pump::new(1), lease.head());
         let shard = &pump.shards[0];
         let start = Instant::now();
-        // What a look finds after so many seconds: of whom it was sure and of whom not, and whether clients have a reason.
+        // The findings of a look after a number of seconds: sure ones and suspicions, and whether clients have a reason.
         let look = |secs: u64, late: bool| {
             let (mut found, now) = (Inspection::default(), start + Duration::from_secs(secs));
             let excused = shard.inspect(late, now, &mut found);

@@ -75,7 +75,7 @@ impl Mark {
         self.next == other.next
     }
 
-    /// Whether a ring whose oldest segment is this one has forgotten what follows.
+    /// Whether a ring whose oldest segment is this one has forgotten the changes that follow.
     pub(super) fn is_before(&self, first: u64) -> bool {
         self.next < first
     }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// So many bytes, shared out to whoever asks first.
+/// A number of bytes, shared out first come, first served.
 #[derive(Debug)]
 pub(super) struct Room {
     left: AtomicUsize,
 }
 
-/// What one has taken. It is given back when this is dropped.
+/// The share of one holder. It is given back when this is dropped.
 #[derive(Debug)]
 pub(super) struct Taken {
     room: Arc<Room>,
@@ -28,7 +28,7 @@ impl Room {
 }
 
 impl Taken {
-    /// Takes so many bytes more. False: there is no room for them.
+    /// Takes this number of bytes more. False: there is no room for them.
     pub(super) fn take(&mut self, bytes: usize) -> bool {
         let taken =
             self.room.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes)).is_ok();

@@ -62,7 +62,7 @@ struct Parts {
     got_on_at: Option<Instant>,
 }
 
-/// What there is at a place.
+/// The content at a place.
 enum Found {
     Piece(Piece),
     /// Bytes that were given up, up to this key or to the end.
@@ -153,7 +153,7 @@ impl Snapshot {
         let Some(held) = held else { return };
         let dropped: Vec<Bytes> = self.made.progress(|made| {
             made.given_up = true;
-            // What is left is held by the newer one, which has taken room for it.
+            // The newer one holds the rest, and has taken room for it.
             made.taken = None;
             let lost = made.pieces.iter_mut().filter(|piece| !held.contains(&piece.bytes.as_ptr()));
             lost.map(|piece| std::mem::take(&mut piece.bytes)).collect()
@@ -162,7 +162,7 @@ impl Snapshot {
         drop(dropped);
     }
 
-    /// What the next snapshot of the feed can take over from this one: the pieces that there are, complete or not. `None`: it was
+    /// The part of this snapshot that the next one of the feed can take over: the pieces that there are, complete or not. `None`: it was
     /// given up.
     pub(super) fn as_base(&self) -> Option<Base> {
         self.made.see(|made| {

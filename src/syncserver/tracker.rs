@@ -93,7 +93,7 @@ impl Client {
         self.failed_keys.fetch_add(failed_keys as u64, Ordering::Relaxed);
     }
 
-    /// What others have to say to its task.
+    /// The calls to its task.
     pub(super) fn calls(&self) -> &Calls {
         &self.calls
     }

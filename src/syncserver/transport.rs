@@ -103,7 +103,7 @@ pub(super) struct Metered<S> {
     read: u64,
     /// During a TLS handshake: takes the first bytes that come, which tell what a peer speaks that does not speak TLS.
     first: Option<FirstBytes>,
-    /// Nothing is read after so many bytes.
+    /// Nothing is read after this number of bytes.
     most: u64,
 }
 

@@ -1,8 +1,8 @@
 //! How a client's own task and the pump take turns with it.
 //!
-//! The pump waits for nobody. What it finds locked, or can do in part only, it leaves to the task, and calls it. What comes for
+//! The pump waits for nobody. A client that it finds locked, or can serve in part only, it leaves to the task, and calls it. A change for
 //! a client is put where both find it *before* the pump comes by, and the task looks there *before* it lets the client rest, each
-//! under the client's lock: so either the pump finds the client at rest, or the task finds what has come.
+//! under the client's lock: so either the pump finds the client at rest, or the task finds the change.
 //!
 //! Model-checked by `tests/models`.
 
@@ -11,12 +11,12 @@ use std::sync::{PoisonError, TryLockError};
 use super::calls::Calls;
 use crate::sync::Mutex;
 
-/// What came of the pump's visit to a client.
+/// The outcome of the pump's visit to a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Visit {
     /// It has all there is, or its task is on its way to what there is.
     Done,
-    /// Its task is at work on what is queued, and has to look for more after that.
+    /// Its task is at work on queued bytes, and has to look for more after that.
     Busy,
     /// Something was left that only its task can do.
     Left,
@@ -31,7 +31,7 @@ pub(super) enum NotNow {
     Poisoned,
 }
 
-/// Somebody who rests when there is nothing more to be had.
+/// A client that rests when there is nothing more for it.
 pub(super) trait Rests {
     /// There may be more: no rest before another look.
     fn look_again(&mut self);
@@ -46,7 +46,7 @@ impl<T: Rests> Turns<T> {
         Self(Mutex::new(Some(client)))
     }
 
-    /// Does something with the client, unless it has been taken away. Waits for whoever is at work on it.
+    /// Does something with the client, unless it has been taken away. Waits for the pump or the task that is at work on it.
     ///
     /// # Errors
     /// [`NotNow::Poisoned`].

@@ -19,7 +19,7 @@ const RUNNING: u8 = 1;
 /// A leg was woken; the task is woken too, or will look before it rests.
 const WOKEN: u8 = 2;
 
-/// What the bells of a relay share.
+/// The state that the bells of a relay share.
 pub(super) struct Bells {
     state: AtomicU8,
     task: AtomicWaker,
@@ -41,7 +41,7 @@ impl Bells {
     pub(super) fn run(&self, waker: &Waker, mut round: impl FnMut() -> bool, may_go_on: impl Fn() -> bool) -> Poll<()> {
         self.task.register(waker);
         for _ in 0..MOST_ROUNDS {
-            // Exchanged and not just stored: what was done before a bell rang until now is seen by the legs.
+            // Exchanged and not just stored: the legs see the work that was done before each bell that rang until now.
             self.state.swap(RUNNING, Ordering::AcqRel);
             if round() {
                 return Poll::Ready(());
@@ -59,7 +59,7 @@ impl Bells {
     }
 }
 
-/// What wakes a leg.
+/// The waker of a leg.
 pub(super) struct Bell {
     rung: AtomicBool,
     bells: Arc<Bells>,
@@ -68,7 +68,7 @@ pub(super) struct Bell {
 impl Bell {
     /// The leg has something to do.
     pub(super) fn ring(&self) {
-        // First the bell, then the state: whoever sees the state looks for bells after that. Exchanged and not just stored: of two
+        // First the bell, then the state: the task that sees the state looks for bells after that. Exchanged and not just stored: of two
         // that ring at once, the leg sees what either has brought.
         self.rung.swap(true, Ordering::AcqRel);
         if self.bells.state.swap(WOKEN, Ordering::AcqRel) == IDLE {

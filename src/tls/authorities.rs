@@ -28,7 +28,7 @@ use super::{Policy, Purpose};
 /// Most signatures that are checked for one peer, who may send certificates that all look like another's issuer. Go's number.
 const MOST_CHECKS: usize = 100;
 
-/// What a CA file holds: authorities, and certificates that are trusted as they are.
+/// The content of a CA file: authorities, and certificates that are trusted as they are.
 #[derive(Clone, Debug)]
 pub struct Authorities {
     certificates: Arc<[Certificate]>,
@@ -234,7 +234,7 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// What is asked of a whole chain.
+    /// The requirements for a whole chain.
     fn is_complete(&mut self, chain: &[&Certificate]) -> bool {
         if !chain[1..].iter().any(|certificate| certificate.name_constraints) {
             return true;

@@ -14,7 +14,7 @@ use x509_parser::x509::X509Version;
 use super::Purpose;
 use super::signatures::{PublicKey, Signed};
 
-/// What a certificate says, taken out of it once.
+/// The statements of a certificate, taken out of it once.
 #[derive(Clone, Debug)]
 pub(super) struct Certificate {
     pub(super) der: CertificateDer<'static>,
@@ -53,7 +53,7 @@ struct Usages {
     server: bool,
 }
 
-/// Why a certificate does not count now, whoever signed it.
+/// The reason why a certificate does not count now, whatever its signatures.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Unfit {
     #[error("is valid only from {}", at(*not_before))]

@@ -79,7 +79,7 @@ impl Source {
             .map_err(|error| self.refuse(format!("it holds no PRIVATE KEY in PEM form: {error}")))
     }
 
-    /// The certificates of a PEM file as authorities. Like Go, passes over what is none as long as there are others.
+    /// The certificates of a PEM file as authorities. Like Go, passes over blocks that are none as long as there are others.
     pub(super) fn authorities(&self, content: &[u8], policy: &Policy) -> Result<Authorities, Error> {
         match Authorities::new(&self.certificates(content)?, policy) {
             (authorities, Some(error)) if authorities.is_empty() => {

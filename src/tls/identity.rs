@@ -29,7 +29,7 @@ impl PeerIdentity {
     /// Checks a certificate whose chain has been verified.
     ///
     /// # Errors
-    /// Says what the certificate has, what was wanted, and which setting wants it.
+    /// Names the identity in the certificate, the one that was wanted, and the setting that wants it.
     pub fn check(&self, certificate: &CertificateDer<'_>, purpose: Purpose) -> Result<(), IdentityError> {
         let refuse = |found: String| IdentityError { purpose, wanted: self.clone(), found };
         let (_, parsed) =

@@ -69,7 +69,7 @@ pub enum Error {
     Settings(String),
 }
 
-/// What a peer's certificate has to be for, if it names purposes: the peer's role.
+/// The purpose that a peer's certificate has to name, if it names any: the peer's role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// The peer is a client.

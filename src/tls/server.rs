@@ -85,7 +85,7 @@ pub struct ServerTls {
     config: Arc<Reloading<Loaded>>,
 }
 
-/// What the files of the moment gave.
+/// The result of reading the present files.
 struct Loaded {
     server: Arc<ServerConfig>,
     expiry: Expiry,
@@ -194,7 +194,7 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
 struct VerifiedClient {
     /// A client without a certificate is refused.
     mandatory: bool,
-    /// What clients are told of whom we trust.
+    /// The authorities that clients are told of.
     names: Vec<DistinguishedName>,
     authorities: Authorities,
     identity: Option<PeerIdentity>,

@@ -31,7 +31,7 @@ impl PublicKey {
     }
 }
 
-/// What a certificate's issuer signed, and how.
+/// The bytes that a certificate's issuer signed, and the algorithm.
 #[derive(Clone, Debug)]
 pub(super) struct Signed {
     message: Vec<u8>,

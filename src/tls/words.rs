@@ -1,4 +1,4 @@
-//! Why TLS failed, as a sentence for the log: what the peer did or lacks, and what to check.
+//! Failures of TLS as sentences for the log: the mistake of the peer, and the place to check.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! The work of the fuzz target on one input, for tests that replay its corpus.
 
 use std::time::Duration;
 

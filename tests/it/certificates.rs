@@ -268,7 +268,7 @@ async fn connect(client: &ClientTls, address: &str) -> anyhow::Result<Result<(),
 /// Kinds of keys that the crypto provider cannot use in a handshake: the case's name has one of these.
 const KEYS_WITHOUT_HANDSHAKE: &[&str] = &["P-521", "RSA-1024"];
 
-/// What goes through a whole handshake gets the same verdict, with either version of TLS.
+/// A chain gets the same verdict in a whole handshake, with either version of TLS.
 #[tokio::test]
 async fn handshakes_with_go_end_as_in_go() -> anyhow::Result<()> {
     let Some(program) = go() else { return Ok(()) };

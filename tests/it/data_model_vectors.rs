@@ -5,7 +5,7 @@ use bulrush::syncer::pipelines::{self, Flavour, Source};
 
 use crate::vectors::data_model::{Case, run_all};
 
-/// What the daemon makes the case's syncer of.
+/// The sources of which the daemon makes the case's syncer.
 pub(crate) fn pipeline(flavour: Flavour, case: &Case) -> Vec<Source> {
     let specs = pipelines::calico(flavour, &case.context);
     specs.into_iter().find(|spec| spec.syncer == case.syncer).expect("every syncer has a pipeline").sources

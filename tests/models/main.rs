@@ -51,7 +51,7 @@ fn model(what_happens: impl Fn() + Send + Sync + 'static) {
     builder.check(what_happens);
 }
 
-/// What a thread beside the task does.
+/// The work of a thread beside the task.
 type Deed = Box<dyn FnOnce() + Send>;
 
 /// Runs a task to its end beside threads that do something each.

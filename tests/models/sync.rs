@@ -1,4 +1,4 @@
-//! What the product takes from its own `sync`, by loom.
+//! The parts of the product's own `sync`, by loom.
 
 use std::task::Waker;
 
@@ -24,7 +24,7 @@ impl AtomicWaker {
     }
 }
 
-/// Set at most once: std's cell, whose content is seen only by whoever sees the flag beside it.
+/// Set at most once: std's cell, whose content is seen only by a thread that sees the flag beside it.
 #[derive(Debug)]
 pub(crate) struct OnceLock<T> {
     is_set: AtomicBool,
@@ -51,7 +51,7 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// What tokio's `watch` promises, as simply as it can be had: each value has a number, and each receiver knows the number that
+/// The promises of tokio's `watch`, as simply as they can be had: each value has a number, and each receiver knows the number that
 /// it has seen.
 pub(crate) mod watch {
     use std::future::poll_fn;

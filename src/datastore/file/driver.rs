@@ -276,7 +276,7 @@ async fn look(shared: &Arc<Shared>, journal: &mut Journal) -> Option<RootId> {
     if complete {
         shared.vouched.send_replace(Some(at));
     } else if outcome.applied {
-        // Watches look for changes when they are woken by this; what is vouched for stays as old as it was.
+        // Watches look for changes when they are woken by this; the time that is vouched for stays as it was.
         shared.vouched.send_modify(|_| ());
     }
     root

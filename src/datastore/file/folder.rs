@@ -15,8 +15,8 @@
 //! Rules:
 //! - A file that cannot be read or parsed, or that has no bytes, keeps its last good resources. At the first load there are none:
 //!   nothing is served before every file is good and there is at least one, unless the operator wants it so.
-//! - A file that is being written to waits. What is added or changed counts once its file has been still for the quiet
-//!   time, what is missing once the file that had it was seen still (or missing) for [`SETTLE`]. A new inode proves
+//! - A file that is being written to waits. Additions and changes count once their file has been still for the quiet
+//!   time, deletions once the file that had the object was seen still (or missing) for [`SETTLE`]. A new inode proves
 //!   nothing: programs that replace a file and programs that delete it and write it anew look the same.
 //! - The same resource twice: the file whose path comes first has it, the other one is an error that names both. This
 //!   depends on nothing but the files, so that it is the same after a restart.
@@ -42,10 +42,10 @@ use crate::model::Revision;
 
 /// A reload may delete this many objects without being held, however few there are.
 pub(super) const HOLD_ABOVE: usize = 20;
-/// How long a file must be still before what is missing in it counts as deleted, and before it counts at the first load. A
+/// How long a file must be still before objects that are missing in it count as deleted, and before it counts at the first load. A
 /// program that writes several documents rarely pauses for so long between two of them.
 pub(super) const SETTLE: Duration = Duration::from_secs(1);
-/// How long a held deletion must be the same before its confirmation counts: what is copied, mounted or synchronised at the
+/// How long a held deletion must be the same before its confirmation counts: a folder that is copied, mounted or synchronised at the
 /// moment has changed once more by then.
 pub(super) const HOLD_TIME: Duration = Duration::from_secs(10);
 /// A file that is written to for so long without a pause is named as an error.
@@ -114,7 +114,7 @@ struct FileState {
     error: Option<ParseError>,
 }
 
-/// Since when a file has looked as it does.
+/// The time from which on a file has looked as it does.
 #[derive(Clone, Copy, Debug)]
 struct Still {
     stamp: Stamp,
@@ -148,7 +148,7 @@ struct Absence {
     since: Instant,
 }
 
-/// What the folder no longer has.
+/// Objects that the folder no longer has.
 #[derive(Debug, Default)]
 struct Missing {
     all: BTreeSet<Identity>,
@@ -162,7 +162,7 @@ struct Missing {
 #[derive(Debug)]
 struct Suspect {
     code: String,
-    /// Since when it would be exactly this one.
+    /// The time from which on the deletion would be exactly this one.
     since: Instant,
 }
 
@@ -340,7 +340,7 @@ impl Folder {
         Err(next.filter(|next| *next > now))
     }
 
-    /// What the folder does not have any more, of files that can be read and are not being written.
+    /// Objects that the folder does not have any more, of files that can be read and are not being written.
     fn missing(&mut self, winners: &BTreeMap<Identity, Owned>, now: Instant) -> Missing {
         let mut missing = Missing::default();
         for (identity, live) in &mut self.objects {
@@ -463,7 +463,7 @@ impl Folder {
         FileState { seen: None, still, writing: Some(Writing { since, again }), good, error }
     }
 
-    /// Takes over what the files have, without the objects that may go.
+    /// Takes over the content of the files, and deletes only the objects that may go.
     fn apply(&mut self, winners: &BTreeMap<Identity, Owned>, may_go: &BTreeSet<Identity>) -> Outcome {
         let first_load = self.version == 0;
         let next = self.version + 1;
@@ -537,7 +537,7 @@ fn incomplete(no_files: bool, broken: &[FileError]) -> Option<String> {
     ))
 }
 
-/// Which file has which resource, and those that two files have.
+/// The file of each resource, and the resources that two files have.
 fn elect(files: &BTreeMap<Arc<Path>, FileState>) -> (BTreeMap<Identity, Owned>, Vec<FileError>) {
     let mut winners: BTreeMap<Identity, Owned> = BTreeMap::new();
     let mut doubles = Vec::new();

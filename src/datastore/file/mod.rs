@@ -92,7 +92,7 @@ pub struct FileStatus {
     pub errors: Vec<FileError>,
     /// Reloads that changed something; 0: nothing has been loaded yet.
     pub version: u64,
-    /// Why what the folder has now is not served, and what is to be done about it.
+    /// The reason why the present content of the folder is not served, and the way out.
     pub held: Option<String>,
 }
 

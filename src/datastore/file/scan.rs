@@ -1,7 +1,7 @@
 //! Reading the tree: which files there are, and what is in those that changed.
 //!
 //! Blocking I/O, run on the blocking pool. Fed by [`driver`](super::driver), feeds [`folder`](super::folder). What cannot
-//! be read is reported as such and never as missing, because missing means deleted. What changes while it is read is not
+//! be read is reported as such and never as missing, because missing means deleted. A file that changes while it is read is not
 //! taken at all.
 
 use std::collections::hash_map::DefaultHasher;
@@ -79,7 +79,7 @@ pub(super) struct Scan {
     pub(super) files: BTreeMap<Arc<Path>, Found>,
     /// Folders (below the root; empty for the root itself) that could not be read whole, with the reason.
     pub(super) partial: Vec<(PathBuf, String)>,
-    /// What [`CONFIRM_FILE`] says, if it is there.
+    /// The text of [`CONFIRM_FILE`], if it is there.
     pub(super) confirmation: Option<String>,
     /// Changes with every touch of any file or folder.
     pub(super) fingerprint: u64,
@@ -123,7 +123,7 @@ pub(super) fn scan(root: &Path, known: &HashMap<Arc<Path>, Digest>) -> Scan {
     Scan { root: Ok(walk.root), files, partial: walk.partial, confirmation, fingerprint }
 }
 
-/// One that cannot be read confirms nothing.
+/// A confirmation that cannot be read confirms nothing.
 fn read_confirmation(path: &Path) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(MAX_CONFIRM_BYTES).read_to_end(&mut bytes).ok()?;

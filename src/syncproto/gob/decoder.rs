@@ -63,7 +63,7 @@ impl Decoder {
         }
     }
 
-    /// From the next message on, messages may have at most so many bytes.
+    /// From the next message on, messages may have at most this number of bytes.
     pub fn limit_messages(&mut self, max_message_bytes: usize) {
         self.limits.max_message_bytes = max_message_bytes;
     }

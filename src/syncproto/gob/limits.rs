@@ -7,7 +7,7 @@
 /// names; Typha takes 1 MiB, which strangers could make us keep for each of their connections.
 pub const MAX_HELLO_BYTES: usize = 64 << 10;
 
-/// Bytes of what a client says after its hello. An acknowledgement has 80 bytes with its definition, a pong fewer than 200.
+/// Bytes of a message that a client sends after its hello. An acknowledgement has 80 bytes with its definition, a pong fewer than 200.
 pub const MAX_CLIENT_MESSAGE_BYTES: usize = 4 << 10;
 
 /// Bounds on one decoder. Exceeding one is an error of class `limit`, before the memory is taken.
@@ -29,7 +29,7 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// For what a client may send to a server: its hello. What follows is [shorter](MAX_CLIENT_MESSAGE_BYTES).
+    /// For the hello of a client. Its later messages are [shorter](MAX_CLIENT_MESSAGE_BYTES).
     #[must_use]
     pub const fn server() -> Self {
         Self {

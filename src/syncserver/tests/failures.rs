@@ -1,4 +1,4 @@
-//! What becomes of a server when something in it panics.
+//! The end of a server in which something panics.
 
 use std::sync::Arc;
 use std::time::SystemTime;

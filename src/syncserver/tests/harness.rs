@@ -158,7 +158,7 @@ pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease
     (cache, feeds.lease(key).expect("there is a felix cache"))
 }
 
-/// A cache and feeds of it that keep so many bytes of its history.
+/// A cache and feeds of it that keep this number of bytes of its history.
 pub(in super::super) fn feeds(history: usize) -> (SnapCache, Arc<Feeds>) {
     feeds_with(history, Duration::ZERO)
 }

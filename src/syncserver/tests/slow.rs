@@ -105,7 +105,7 @@ async fn the_slowest_client_is_shown_whatever_the_others_speak() {
         tokio::time::sleep(Duration::from_millis(97)).await;
         assert!(metrics.oldest_client_updates.get() > 300, "{}", metrics.oldest_client_updates.get());
     }
-    // It lacks what was published last some seconds ago, and as old is what it lacks.
+    // It lacks the change that was published last, some seconds ago: its lag is the age of that change.
     let lag = world.handle.clients().iter().map(|client| client.lag).max().expect("two clients");
     assert!(lag >= Duration::from_millis(50 * 97), "{lag:?}");
     assert_eq!(metrics.lost_wakeups.get(), 0, "its socket is full");
@@ -245,7 +245,7 @@ async fn joined_changes_leave_out_replaced_values_but_no_deletion() {
     );
 }
 
-/// Reads so many bytes each so often. Returns after how long the connection was closed, or else what was not read yet.
+/// Reads a number of bytes at each interval. Returns the time until the connection was closed, or else the bytes that are left.
 async fn drip(client: &mut Client, bytes: usize, every: Duration, most: Duration) -> Option<Duration> {
     let (began, mut buffer) = (tokio::time::Instant::now(), vec![0; bytes]);
     while began.elapsed() < most {
@@ -286,7 +286,7 @@ async fn a_snapshot_must_not_be_taken_at_a_drip() {
         };
         let (cut_after, slow, ()) = tokio::join!(dripping, slow, pausing);
         let secs = cut_after.expect("it is cut").as_secs();
-        // What was in the pipe was still to be read.
+        // The bytes in the pipe were still to be read.
         assert!((240..=400).contains(&secs), "{speech:?}: {secs} s");
         assert_eq!(slow, None, "{speech:?}: it is served");
         assert_eq!(world.closed("too-slow"), 1, "{speech:?}");

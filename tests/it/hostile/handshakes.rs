@@ -48,7 +48,7 @@ async fn half_open_handshakes_take_nothing_from_agents_and_little_memory() -> an
     world
         .churn_until("the crowd fills the slots, and makes room for each other", |daemon| {
             most = most.max(daemon.metric("typha_connections_active").unwrap_or_default());
-            // Each may stay for two seconds: whoever looks several times a second sees the slots full.
+            // Each may stay for two seconds: the test looks several times a second, so it sees the slots full.
             World::closed(daemon, "handshake-evicted") >= slots as f64 && most >= slots as f64
         })
         .await?;

@@ -18,10 +18,10 @@ const HONEST: usize = 10;
 /// Bytes of a message that is far too long for a hello, and of one that might be a hello.
 const TOO_LONG: u32 = 1_000_000;
 const LONG: u32 = 60_000;
-/// What unfinished messages may take: of each a little, and of a few all of it.
+/// The memory that unfinished messages may take: of each a little, and of a few all of it.
 const UNFINISHED: u64 = STRANGERS as u64 * (4 << 10) + (8 << 20);
 
-/// What a connection with TLS may take, and what unfinished TLS handshakes may in addition.
+/// The memory that a connection with TLS may take, and that of unfinished TLS handshakes in addition.
 const TLS_CONNECTION: u64 = 11 << 10;
 const UNFINISHED_TLS: u64 = STRANGERS as u64 * (8 << 10) + (8 << 20);
 

@@ -75,7 +75,7 @@ impl Follower {
         self.ledger.book().counts.goodbyes += 1;
     }
 
-    /// The agent is gone, and whoever comes back under its name knows nothing.
+    /// The agent is gone; the one that comes back under its name knows nothing.
     pub(super) fn on_left(&self) {
         let mut book = self.ledger.book();
         book.counts.leaves += 1;

@@ -54,7 +54,7 @@ pub(super) struct Agent {
     pub(super) since: Duration,
 }
 
-/// What was given to an agent: a key, and its version if it has one, or that it is gone.
+/// An update that an agent was given: a key, and its version if it has one, or that it is gone.
 pub(super) type Given = (Key, Option<Option<u64>>);
 
 /// Something that happened.

@@ -7,7 +7,7 @@
 //!       all write what they see into one [`ledger`]; [`panics`] hears tasks that die
 //! ```
 //!
-//! [`scripted`] has scenes that seeds have found, or that show what a fault comes to.
+//! [`scripted`] has scenes that seeds have found, or that show the outcome of a fault.
 //!
 //! A seed decides churn, faults, latencies and sizes of writes. `BULRUSH_SIM_SEED=n` replays one, `BULRUSH_SIM_SEEDS=n` runs
 //! more; see docs/testing.md.
@@ -45,7 +45,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} is {text:?}, a number is wanted")))
 }
 
-/// What `BULRUSH_SIM_SEEDS` names: `500` for the first 500, or `501-1000`.
+/// The seeds that `BULRUSH_SIM_SEEDS` names: `500` for the first 500, or `501-1000`.
 fn seeds_of(text: &str) -> Option<RangeInclusive<u64>> {
     match text.split_once('-') {
         None => Some(1..=text.parse().ok()?),

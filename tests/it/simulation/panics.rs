@@ -12,7 +12,7 @@ use bulrush::tasks::panic_message;
 use turmoil::Sim;
 
 thread_local! {
-    /// What was heard on this thread. `None`: nobody listens.
+    /// The panics that were heard on this thread. `None`: nobody listens.
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
@@ -44,7 +44,7 @@ impl Ear {
     }
 
     /// An error if a task has panicked since the last call.
-    #[allow(clippy::unused_self, reason = "only who listens hears anything")]
+    #[allow(clippy::unused_self, reason = "only a listener hears anything")]
     pub(super) fn verdict(&self) -> Result<(), String> {
         let heard = HEARD.with_borrow_mut(|heard| heard.as_mut().map(std::mem::take).unwrap_or_default());
         if heard.is_empty() { Ok(()) } else { Err(format!("a task panicked: {}", heard.join("; "))) }

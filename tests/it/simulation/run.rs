@@ -156,7 +156,7 @@ impl Summary {
     }
 }
 
-/// What a run is like from its beginning.
+/// The properties of a run from its beginning.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     /// Two servers with the same datastore.
@@ -255,7 +255,7 @@ impl Weather {
     }
 }
 
-/// What ends a fault. An agent and a server, or a server, or nobody.
+/// The end of a fault. An agent and a server, or a server, or nobody.
 #[derive(Clone, Debug)]
 enum Undo {
     Repair(Name, Name),
@@ -415,7 +415,7 @@ impl World<'_> {
         book.agents.iter().try_for_each(|(name, agent)| {
             invariant_final_state(&book, agent, &self.store).map_err(|words| format!("{name}: {words}"))
         })?;
-        // Whoever lags has a reason: its host is away, its link is slow, or it does not read.
+        // A client that lags has a reason: its host is away, its link is slow, or it does not read.
         match book.metrics.iter().map(|metrics| metrics.lost_wakeups.get()).sum::<u64>() {
             0 => Ok(()),
             times => Err(format!("{times} times an agent was forgotten until housekeeping woke it")),

@@ -48,10 +48,10 @@ fn put(key: &str) -> SyncerEvent {
 
 const IN_SYNC: SyncerEvent = SyncerEvent::Status(SyncStatus::InSync);
 
-/// What a server does.
+/// The part of a server.
 #[derive(Clone, Debug, Default)]
 struct Part {
-    /// What its cache is given, one event for each [`BEAT`], the first at once.
+    /// The events for its cache, one event for each [`BEAT`], the first at once.
     script: Vec<SyncerEvent>,
     /// When it drains and is gone.
     drains_at: Option<Duration>,

@@ -45,7 +45,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// Connections that a crowded server keeps.
 const FEW_CONNECTIONS: usize = 3;
 
-/// What the script has servers do.
+/// The orders of the script to servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
     /// Counts: a server drains at each.
@@ -65,7 +65,7 @@ pub(super) enum Source {
     Folder(Files),
 }
 
-/// What a server needs to live.
+/// The parts that a server needs to live.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
     pub(super) seed: u64,
@@ -132,7 +132,7 @@ impl Datastore for Stalling {
     }
 }
 
-/// Does what the script says, until it is over.
+/// Obeys the script until it is over.
 async fn obey(
     handle: Handle,
     folder: Option<FileStore>,

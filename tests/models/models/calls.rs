@@ -90,7 +90,7 @@ fn an_eviction_that_comes_as_the_handshake_ends_cuts_nobody() {
     });
 }
 
-/// As it was: an eviction was withdrawn by whoever streamed, each time before it looked for an order.
+/// As it was: an eviction was withdrawn by the client that streamed, each time before it looked for an order.
 struct OldCalls {
     order: AtomicU8,
     waker: AtomicWaker,

@@ -91,7 +91,7 @@ fn a_reader_gets_every_piece() {
     });
 }
 
-/// As it was: progress was a counter. What came between the two looks at it counted as seen, though nobody had looked for
+/// As it was: progress was a counter. Progress between the two looks at it counted as seen, though nobody had looked for
 /// pieces after that.
 struct OldReader {
     reading: Reading,

@@ -40,7 +40,7 @@ fn a_follower_sees_every_crumb_once_in_order() {
     model(|| {
         let (newest, receiver) = watch::channel(Crumb::new(0));
         let (newest, mut trail) = (Arc::new(newest), Follower::new(receiver));
-        // The writer stays: its end would wake whoever sleeps.
+        // The writer stays: its end would wake a sleeper.
         run_beside([publish_two(newest.clone())], async {
             assert_eq!(trail.next().await.map(|crumb| crumb.number), Some(1));
             assert_eq!(trail.next().await.map(|crumb| crumb.number), Some(2));

@@ -34,7 +34,7 @@ impl Client {
         *self.ring.lock().unwrap() - self.has
     }
 
-    /// What its task does for it. Returns whether something is queued.
+    /// The work of its task. Returns whether something is queued.
     fn turn(&mut self, fills_socket: bool) -> bool {
         // The socket has room again.
         self.queued = false;
@@ -47,7 +47,7 @@ impl Client {
         self.queued
     }
 
-    /// What the pump does for it.
+    /// The work of the pump.
     fn visit(&mut self, pump: Pump) -> Visit {
         if self.queued {
             return Visit::Busy;
@@ -75,7 +75,7 @@ struct Pump {
 
 const GIVES_ALL: Pump = Pump { most: usize::MAX, fills_socket: false, leaves_the_rest: false };
 
-/// Changes come in rounds of so many, each of which is taken to the client. In the end it has them all.
+/// Changes come in rounds of this number, each of which is taken to the client. In the end it has them all.
 fn rounds_reach_the_client(rounds: &'static [usize], pump: Pump) {
     model(move || {
         let (ring, calls) = (Ring::default(), Arc::new(Calls::new()));

@@ -35,7 +35,7 @@ pub(crate) const BUILT_IN_GROUPS: &[&str] = &["", "networking.k8s.io", "discover
 /// How long a step may take, in paused time: longer than any pause that a fault of the datastore can cause.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// What a case may be made of. Anything else would be passed over unseen.
+/// The parts that a case may have. Any other one would be passed over unseen.
 const INPUTS: &[&str] = &["initial", "missingKinds", "etcd", "events"];
 
 /// One case of the vectors.
@@ -129,7 +129,7 @@ pub(crate) fn run_all<S: Store>(
     ours
 }
 
-/// What a key was sent as.
+/// The form in which a key was sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sent {
     value: Option<String>,
@@ -138,7 +138,7 @@ struct Sent {
     v3_resource_version: String,
 }
 
-/// What arrived in one step.
+/// The updates that arrived in one step.
 #[derive(Debug, Default)]
 struct Output {
     updates: BTreeMap<String, Vec<Sent>>,
@@ -147,7 +147,7 @@ struct Output {
 
 /// Where the content of a case is while it runs.
 pub(crate) trait Store {
-    /// What the pipeline reads from.
+    /// The source of the pipeline.
     fn datastore(&self) -> Arc<dyn Datastore>;
     /// The kind is not known to the datastore.
     fn set_absent(&self, kind: &Kind);
@@ -242,7 +242,7 @@ fn find_kind(kinds: &[Kind], datastore: &str, api_version: &str, name: &str) -> 
     Some((kind.clone(), dialect))
 }
 
-/// The kind and the name of what is stored at a key of etcd, if it is one of `kinds`.
+/// The kind and the name of the object at a key of etcd, if it is one of `kinds`.
 fn etcd_id(kinds: &[Kind], key: &str) -> Option<(Kind, ObjectId)> {
     kinds.iter().find_map(|kind| {
         let rest = key.strip_prefix(&**kind.etcd_prefix.as_ref()?)?;
@@ -463,7 +463,7 @@ fn compare(
         }
     }
     let statuses = expected_statuses(&expected["statuses"], step == "list");
-    // A part of a pipeline may miss what the case's statuses are about.
+    // A part of a pipeline may miss the kinds that the case's statuses are about.
     if owns.is_none() && statuses != output.statuses {
         let _ = write!(differences, "\n  {step}: statuses\n    want {statuses:?}\n    got  {:?}", output.statuses);
     }
