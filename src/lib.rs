@@ -24,6 +24,8 @@ pub mod validate;
 
 pub mod snapcache;
 
+pub mod dialect;
+
 pub mod syncproto;
 
 pub mod syncserver;

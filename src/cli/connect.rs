@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use super::local::Local;
 use crate::config::load_kubernetes;
 use crate::config::table::DEFAULT_FILE;
+use crate::model::release::Release;
 use crate::rebalance::Service;
 use crate::syncclient::discovery::Discovery;
 use crate::syncclient::{Client, ClientBuilder, Protocol};
@@ -56,6 +57,10 @@ pub struct ConnectArgs {
     /// Protocol to speak: Bulrush's own, or Calico's compressed or plain (for a Typha)
     #[arg(long, value_enum, default_value_t = ProtocolArg::Native)]
     pub protocol: ProtocolArg,
+    /// Speak as an agent of this release of Calico, to see what its agents are told: v3.26 to v3.32, or master [default: master].
+    /// Implies --protocol calico
+    #[arg(long, value_name = "RELEASE")]
+    pub dialect: Option<Release>,
     /// Compression to offer with the native protocol, best first; may be given several times [default: zstd, snappy, none]
     #[arg(long, value_enum)]
     pub compression: Vec<CompressionArg>,
@@ -146,6 +151,12 @@ impl ConnectArgs {
     /// Arguments that do not go together, or TLS files that cannot be used, in words.
     pub fn builder(&self) -> Result<ClientBuilder, String> {
         let protocol = match self.protocol {
+            ProtocolArg::Native if self.dialect.is_some() && self.compression.is_empty() => {
+                Protocol::Calico { compression: true }
+            }
+            ProtocolArg::Native if self.dialect.is_some() => {
+                return Err("--compression goes with the native protocol only, which knows no --dialect".to_owned());
+            }
             ProtocolArg::Native if self.compression.is_empty() => {
                 Protocol::Native { compressions: Compression::ALL.to_vec() }
             }
@@ -176,8 +187,12 @@ impl ConnectArgs {
             }
             (servers, _) => Client::builder(servers.iter().cloned()),
         };
-        let builder =
-            builder.agent("bulrush-cli").syncer(self.syncer).prefixes(self.prefix.iter().cloned()).protocol(protocol);
+        let builder = builder
+            .agent("bulrush-cli")
+            .syncer(self.syncer)
+            .prefixes(self.prefix.iter().cloned())
+            .protocol(protocol)
+            .dialect(self.dialect.unwrap_or(Release::Master));
         Ok(match tls {
             Some(tls) => builder.tls(tls),
             None => builder,

@@ -122,6 +122,7 @@ fn server(get: Lookup<'_>) -> ServerConfig {
         send_buffer: Some(get.count("ServerSendBufferBytes")).filter(|bytes| *bytes != 0),
         max_handshakes: get.count("ServerMaxHandshakes"),
         pace_max: get.duration("ServerPaceMaxSecs"),
+        of_unknown_versions: get.text("ServerUnknownVersionDialect").parse().unwrap_or_default(),
     }
 }
 

@@ -529,6 +529,14 @@ pub const OPTIONS: &[OptionSpec] = &[
     .ours(),
     OptionSpec::new(
         Group::Server,
+        "ServerUnknownVersionDialect",
+        Kind::OneOf(&["auto", "refuse", "v3.26", "v3.27", "v3.28", "v3.29", "v3.30", "v3.31"]),
+        "auto",
+        "The release of Calico as whose agents those are served that do not know the policy keys of 3.32 and whose version has no number (private builds): auto is that of the cluster's ClusterInformation if it is older than 3.32, else v3.31.",
+    )
+    .ours(),
+    OptionSpec::new(
+        Group::Server,
         "ServerSendBufferBytes",
         ANY_COUNT,
         "262144",

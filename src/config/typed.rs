@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::datastore::kubernetes::KubernetesConfig;
+use crate::dialect::choice::OfUnknownVersions;
 
 /// Everything that can be configured.
 #[derive(Clone, Debug, PartialEq)]
@@ -287,6 +288,8 @@ pub struct ServerConfig {
     pub max_handshakes: usize,
     /// Longest wait of changes to be sent together; may be zero.
     pub pace_max: Duration,
+    /// The dialect of agents whose version says nothing.
+    pub of_unknown_versions: OfUnknownVersions,
 }
 
 /// Versions of TLS.

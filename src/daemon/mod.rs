@@ -343,6 +343,7 @@ fn server_config(config: &Config) -> syncserver::Config {
         max_handshakes: from.max_handshakes,
         send_buffer: from.send_buffer,
         pace_max: from.pace_max,
+        of_unknown_versions: from.of_unknown_versions,
         pace_per_client: syncserver::Config::default().pace_per_client,
         pumps: None,
         seed: syncserver::RANDOM_SEED,
@@ -381,6 +382,9 @@ mod tests {
         match (spec.kind, default) {
             (Kind::Int { .. }, Value::Int(number)) => (number + 1).to_string(),
             (Kind::Seconds, Value::Seconds(seconds)) => (seconds * 1.5).to_string(),
+            (Kind::OneOf(words), Value::Text(word)) => {
+                words.iter().find(|other| *other != word).expect("there is a choice").to_string()
+            }
             (Kind::HostAddress | Kind::Text, _) => "elsewhere".to_owned(),
             (kind, _) => unreachable!("no other value of {} ({kind:?}) is known here", spec.name),
         }

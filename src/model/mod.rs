@@ -13,6 +13,7 @@ use bytes::Bytes;
 
 use crate::validate::Validate;
 
+pub mod aside;
 pub mod duration;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;
@@ -20,6 +21,7 @@ pub mod gojson;
 pub mod keys;
 pub mod net;
 pub mod numorstring;
+pub mod release;
 pub mod resource;
 pub mod schema;
 pub mod selector;

@@ -22,24 +22,23 @@ pub struct Breadcrumb {
     pub map: Map,
     /// What changed since the previous crumb, in order.
     pub deltas: Vec<Arc<Update>>,
+    /// The same for what is carried aside ([`crate::model::aside`]).
+    pub aside: Aside,
     /// The status at this point.
     pub status: SyncStatus,
     /// When the crumb was published.
     pub at: Instant,
     /// The freshest moment that the datastore had vouched for by then.
     pub as_of: Option<AsOf>,
-    link: Link<Breadcrumb>,
+    pub(super) link: Link<Breadcrumb>,
 }
 
 impl Breadcrumb {
-    pub(super) fn new(
-        sequence: u64,
-        map: Map,
-        deltas: Vec<Arc<Update>>,
-        status: SyncStatus,
-        as_of: Option<AsOf>,
-    ) -> Arc<Self> {
-        Arc::new(Self { sequence, map, deltas, status, at: Instant::now(), as_of, link: Link::new() })
+    /// The first crumb of a cache that holds nothing.
+    pub(super) fn empty() -> Arc<Self> {
+        let (at, link) = (Instant::now(), Link::new());
+        let (map, deltas, aside) = (Map::new(), Vec::new(), Aside::default());
+        Arc::new(Self { sequence: 0, map, deltas, aside, status: SyncStatus::WaitForDatastore, at, as_of: None, link })
     }
 
     /// The next crumb, if it has been published.
@@ -47,6 +46,15 @@ impl Breadcrumb {
     pub fn next(&self) -> Option<&Arc<Breadcrumb>> {
         self.link.next()
     }
+}
+
+/// What a cache holds aside at one point.
+#[derive(Clone, Debug, Default)]
+pub struct Aside {
+    /// Everything there is.
+    pub map: Map,
+    /// What changed since the previous crumb, in order.
+    pub deltas: Vec<Arc<Update>>,
 }
 
 impl Place for Breadcrumb {

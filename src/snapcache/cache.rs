@@ -6,18 +6,18 @@ use std::time::{Duration, SystemTime};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::breadcrumb::{Breadcrumb, Map, Trail};
-use super::chain::append;
+use super::breadcrumb::{Aside, Breadcrumb, Map, Trail};
+use super::chain::{Link, append};
 use crate::demand::Demand;
 use crate::metrics::SyncerMetrics;
-use crate::model::{AsOf, SyncStatus, SyncerEvent, Update};
+use crate::model::{AsOf, SyncStatus, SyncerEvent, Update, aside};
 
 /// Gives out trails to follow a cache.
 #[derive(Clone, Debug)]
 pub struct Reader {
-    newest: watch::Receiver<Arc<Breadcrumb>>,
-    as_of: watch::Receiver<Option<AsOf>>,
-    demand: Demand,
+    pub(super) newest: watch::Receiver<Arc<Breadcrumb>>,
+    pub(super) as_of: watch::Receiver<Option<AsOf>>,
+    pub(super) demand: Demand,
 }
 
 impl Reader {
@@ -60,8 +60,7 @@ impl SnapCache {
     /// An empty cache and its reader. A crumb carries at most `max_batch_size` updates (at least 1).
     #[must_use]
     pub fn new(max_batch_size: usize, metrics: SyncerMetrics) -> (Self, Reader) {
-        let first = Breadcrumb::new(0, Map::new(), Vec::new(), SyncStatus::WaitForDatastore, None);
-        let (newest, newest_reader) = watch::channel(first);
+        let (newest, newest_reader) = watch::channel(Breadcrumb::empty());
         let (as_of, as_of_reader) = watch::channel(None);
         let reader = Reader { newest: newest_reader, as_of: as_of_reader, demand: Demand::default() };
         (Self { max_batch_size: max_batch_size.max(1), newest, as_of, created: Instant::now(), metrics }, reader)
@@ -127,33 +126,44 @@ impl SnapCache {
         let status = status.unwrap_or(current.status);
         let mut map = current.map.clone();
         let mut deltas = Vec::with_capacity(batch.len());
-        self.metrics.updates_total.inc_by(batch.len() as u64);
+        let mut beside = Aside { map: current.aside.map.clone(), deltas: Vec::new() };
         for update in batch {
-            if update.value.is_none() {
-                map.remove(&update.key);
-            } else {
-                let same = map.get(&update.key).is_some_and(|old| old.value == update.value && old.ttl == update.ttl);
-                if same {
-                    self.metrics.updates_skipped.inc();
-                    continue;
-                }
+            if aside::is_aside(&update.key) {
+                change(&mut beside.map, &mut beside.deltas, update);
+                continue;
             }
-            let update = Arc::new(update);
-            if update.value.is_some() {
-                map.insert(update.key.clone(), update.clone());
+            self.metrics.updates_total.inc();
+            if !change(&mut map, &mut deltas, update) {
+                self.metrics.updates_skipped.inc();
             }
-            deltas.push(update);
         }
         self.metrics.breadcrumb_size.observe(deltas.len() as f64);
-        if deltas.is_empty() && status == current.status {
+        if deltas.is_empty() && beside.deltas.is_empty() && status == current.status {
             return;
         }
         self.metrics.in_sync.set(i64::from(status == SyncStatus::InSync));
         self.metrics.cache_size.set(i64::try_from(map.len()).unwrap_or(i64::MAX));
         let sequence = current.sequence + 1;
         let as_of = as_of.cloned().or_else(|| self.as_of.borrow().clone());
-        let crumb = Breadcrumb::new(sequence, map, deltas, status, as_of);
+        let (at, link) = (Instant::now(), Link::new());
+        let crumb = Arc::new(Breadcrumb { sequence, map, deltas, aside: beside, status, at, as_of, link });
         append(&self.newest, crumb);
         self.metrics.breadcrumb_seq_number.set(i64::try_from(sequence).unwrap_or(i64::MAX));
     }
+}
+
+/// Applies an update to a map and notes it as a change, unless it changes nothing. A key that is deleted without having been there is
+/// noted all the same.
+fn change(map: &mut Map, deltas: &mut Vec<Arc<Update>>, update: Update) -> bool {
+    if update.value.is_none() {
+        map.remove(&update.key);
+    } else if map.get(&update.key).is_some_and(|old| old.value == update.value && old.ttl == update.ttl) {
+        return false;
+    }
+    let update = Arc::new(update);
+    if update.value.is_some() {
+        map.insert(update.key.clone(), update.clone());
+    }
+    deltas.push(update);
+    true
 }

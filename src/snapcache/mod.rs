@@ -17,10 +17,12 @@
 mod breadcrumb;
 mod cache;
 mod chain;
+mod mirror;
 mod stage;
 
-pub use breadcrumb::{Breadcrumb, Map, Trail};
+pub use breadcrumb::{Aside, Breadcrumb, Map, Trail};
 pub use cache::{Reader, SnapCache};
+pub use mirror::Mirror;
 pub use stage::{CacheHealth, HEARTBEAT, run};
 
 #[cfg(test)]

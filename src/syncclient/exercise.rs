@@ -6,6 +6,7 @@ use super::Identity;
 use super::session::calico::CalicoSession;
 use super::session::native::NativeSession;
 use super::session::{Incoming, Session};
+use crate::model::release::Release;
 use crate::syncer::SyncerType;
 use crate::syncproto::native::Compression;
 
@@ -30,6 +31,7 @@ fn session(protocol: usize) -> Box<dyn Session> {
         version: "1".to_owned(),
         syncer: SyncerType::Felix,
         prefixes: Vec::new(),
+        dialect: Release::Master,
     };
     match protocol {
         0 => Box::new(CalicoSession::new(identity, false, 1)),

@@ -42,6 +42,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::model::release::Release;
 use crate::model::{AsOf, Key, SyncStatus, Update};
 use crate::syncer::SyncerType;
 use crate::syncproto::native::{Compression, KeyError, MAX_CLIENT_FRAME_BYTES, MAX_PREFIXES, MAX_TEXT_BYTES};
@@ -87,6 +88,8 @@ pub struct Identity {
     pub syncer: SyncerType,
     /// Only keys that start with one of these. Empty: all.
     pub prefixes: Vec<String>,
+    /// The release of Calico whose agent it speaks as, in Calico's protocol.
+    pub dialect: Release,
 }
 
 /// How long things may take.
@@ -251,6 +254,14 @@ impl ClientBuilder {
         self
     }
 
+    /// The release of Calico whose agent it speaks as, in Calico's protocol: a Bulrush then answers as to that release's agents. Typhas
+    /// since 3.32 refuse those of older ones. Default: the newest.
+    #[must_use]
+    pub fn dialect(mut self, line: Release) -> Self {
+        self.identity.dialect = line;
+        self
+    }
+
     /// Which syncer to follow. Default: felix.
     #[must_use]
     pub fn syncer(mut self, syncer: SyncerType) -> Self {
@@ -401,6 +412,7 @@ impl Client {
                 version: env!("CARGO_PKG_VERSION").to_owned(),
                 syncer: SyncerType::Felix,
                 prefixes: Vec::new(),
+                dialect: Release::Master,
             },
             protocol: Protocol::Native { compressions: Compression::ALL.to_vec() },
             timeouts: Timeouts::default(),

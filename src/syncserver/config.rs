@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::dialect::choice::OfUnknownVersions;
+
 /// Port of Calico's Typha.
 pub const DEFAULT_PORT: u16 = 5473;
 
@@ -70,6 +72,8 @@ pub struct Config {
     pub pace_per_client: Duration,
     /// Ours: the pumps of each feed; `None`: one for each worker of the runtime that feeds run on, and 64 connections in a row.
     pub pumps: Option<Pumps>,
+    /// Ours: the dialect of clients that do not understand today's policy keys and whose version says nothing.
+    pub of_unknown_versions: OfUnknownVersions,
     /// Ours: seed of all jitter, so that a run can be repeated; [`RANDOM_SEED`] for one that nobody else has.
     pub seed: u64,
 }
@@ -99,6 +103,7 @@ impl Default for Config {
             pace_max: Duration::from_millis(250),
             pace_per_client: PACE_PER_CLIENT,
             pumps: None,
+            of_unknown_versions: OfUnknownVersions::Auto,
             seed: RANDOM_SEED,
         }
     }

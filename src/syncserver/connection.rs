@@ -38,6 +38,8 @@ use super::status::ClientState;
 use super::tracker::Client;
 use super::transport::{FirstBytes, Metered, Stream, TlsSource, Transport};
 use super::wire::Wire;
+use crate::dialect::choice::{OfUnknownVersions, choose};
+use crate::model::release::Release;
 use crate::syncproto::messages::{DecoderRestart, Message, ServerHello};
 use crate::syncproto::{gob, native};
 use crate::tls::{Purpose, handshake_error};
@@ -64,6 +66,7 @@ pub(super) struct Shared {
     pub(super) seed: u64,
     /// Where clients may go that have to leave.
     pub(super) peers: Arc<ArcSwap<Peers>>,
+    pub(super) of_unknown_versions: OfUnknownVersions,
 }
 
 impl Shared {
@@ -142,8 +145,11 @@ async fn establish<S: Stream>(stream: S, client: &Arc<Client>, shared: &Shared) 
     let mut time = HandshakeTime::new(client, shared.handshake_timeout);
     let mut link = Link::new(time.with(accept_tls(stream, client, shared)).await?);
     let mut handshake = Handshake::new();
-    let hello = time.with(read_hello(&mut link, &mut handshake, client, &shared.handshake_places)).await;
-    match hello.and_then(|hello| answer(hello, client, shared)) {
+    let answered = async {
+        let hello = read_hello(&mut link, &mut handshake, client, &shared.handshake_places).await?;
+        answer(hello, client, shared).await
+    };
+    match time.with(answered).await {
         Ok((bytes, inbound, sender, liveness, stream)) => {
             link.out().push_back(bytes);
             let streaming = Streaming::new(link, sender, liveness, client.clone(), Instant::now());
@@ -256,10 +262,16 @@ async fn read_hello<S: Stream>(
 type Answer = (Bytes, Inbound, Sender, Liveness, OwnedSemaphorePermit);
 
 /// Finds the feed for a hello and answers it.
-fn answer(hello: Hello, client: &Arc<Client>, shared: &Shared) -> Result<Answer, CloseReason> {
-    let Hello { agent, syncer, wire, filter, inbound } = hello;
+async fn answer(hello: Hello, client: &Arc<Client>, shared: &Shared) -> Result<Answer, CloseReason> {
+    let Hello { agent, syncer, wire, filter, modern_policy_keys, inbound } = hello;
     let stream = shared.streams.clone().try_acquire_owned().map_err(|_| CloseReason::TooManyConnections)?;
-    let lease = shared.feeds.lease(FeedKey { syncer, wire, filter }).map_err(|error| match error {
+    let line = if wire.native().is_some() {
+        Release::Master
+    } else {
+        let (unknown, cluster) = (shared.of_unknown_versions, || shared.feeds.cluster_line());
+        choose(modern_policy_keys, &agent.version, unknown, cluster).map_err(CloseReason::NoDialect)?
+    };
+    let lease = shared.feeds.lease(FeedKey { syncer, line, wire, filter }).await.map_err(|error| match error {
         NoFeed::NoSuchSyncer => CloseReason::UnknownSyncer(format!("{syncer} (known, but not served here)")),
         NoFeed::TooManyFilters => {
             CloseReason::Unsupported("too many different key filters are in use on this server".to_owned())
@@ -270,6 +282,7 @@ fn answer(hello: Hello, client: &Arc<Client>, shared: &Shared) -> Result<Answer,
         peer = %client.peer,
         %syncer,
         wire = wire.name(),
+        dialect = line.as_str(),
         agent = agent.name,
         version = agent.version,
         info = agent.info,

@@ -21,7 +21,7 @@ fn run(stream: &[u8], size: usize) -> (Option<String>, Vec<ClientEvent>, bool) {
             Some(inbound) => inbound.push(piece),
             None => match handshake.on_bytes(piece) {
                 Ok(None) => continue,
-                Ok(Some(Hello { agent, syncer, wire, filter, inbound: rest })) => {
+                Ok(Some(Hello { agent, syncer, wire, filter, modern_policy_keys: _, inbound: rest })) => {
                     hello = Some(format!("{agent:?} {syncer} {wire:?} {filter:?}"));
                     inbound = Some(rest);
                 }

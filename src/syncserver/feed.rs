@@ -46,6 +46,7 @@ use super::snapshot::Snapshot;
 use super::wire::Wire;
 use crate::demand::Consumer;
 use crate::metrics::SyncerMetrics;
+use crate::model::release::Release;
 use crate::snapcache::{Reader, Trail};
 use crate::syncer::SyncerType;
 use crate::syncproto::format::{SeqRange, WireFormat};
@@ -69,6 +70,8 @@ const IDLE_ROUNDS: u32 = 30;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct FeedKey {
     pub(super) syncer: SyncerType,
+    /// In whose dialect.
+    pub(super) line: Release,
     pub(super) wire: Wire,
     pub(super) filter: Filter,
 }
@@ -77,7 +80,8 @@ impl fmt::Display for FeedKey {
     /// The name of its tasks begins with this.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let filtered = if self.filter.admits_all() { "" } else { "-filtered" };
-        write!(f, "{}-{}{filtered}", self.syncer, self.wire.name())
+        let dialect = if self.line == Release::Master { String::new() } else { format!("{}-", self.line) };
+        write!(f, "{}-{dialect}{}{filtered}", self.syncer, self.wire.name())
     }
 }
 
@@ -133,11 +137,12 @@ impl Feed {
         key: FeedKey,
         config: FeedConfig,
         source: &Source,
+        content: &Reader,
         pump: Pump,
         tasks: TaskRegistry,
         room: Option<Arc<Room>>,
     ) -> (Arc<Self>, Trail) {
-        let trail = source.reader.follow();
+        let trail = content.follow();
         let state = State {
             ring: Ring::new(trail.position(), config.limits),
             pace: Pace::new(config.pace_max, config.pace_per_client),
@@ -149,7 +154,7 @@ impl Feed {
             key,
             config,
             metrics: source.metrics.clone(),
-            reader: source.reader.clone(),
+            reader: content.clone(),
             tasks,
             room,
             clients: AtomicUsize::new(0),
@@ -159,7 +164,7 @@ impl Feed {
             in_order_at: AtomicU64::new(0),
             state: Mutex::new(state),
             pump,
-            demand: source.reader.demand().consumer(),
+            demand: content.demand().consumer(),
         };
         (Arc::new(feed), trail)
     }

@@ -12,20 +12,25 @@ use super::config::Pumps;
 use super::feed::{Feed, FeedConfig, FeedKey, Lease};
 use super::pump::Pump;
 use super::room::Room;
+use crate::dialect::tables::Tables;
 use crate::metrics::SyncerMetrics;
+use crate::model::release::{Release, Version};
 use crate::snapcache::Reader;
 use crate::syncer::SyncerType;
 use crate::tasks::TaskRegistry;
+
+/// Where the version of the cluster's own Calico is in Felix's cache.
+const CALICO_VERSION: &str = "/calico/v1/config/CalicoVersion";
 
 /// Feeds with a filter that may exist at the same time. Each follows its cache and encodes for itself, so a client that
 /// made up ever new filters could make the server work without bound. They share what one feed without a filter may keep of
 /// its history, and as much again for encoded snapshots: beyond that, a snapshot is encoded for each client alone.
 const MAX_FILTERED_FEEDS: usize = 64;
 
-/// A source of feeds: what a pipeline offers to the server.
+/// A source of feeds: what a pipeline offers to the server, in all dialects.
 #[derive(Clone, Debug)]
 pub(super) struct Source {
-    pub(super) reader: Reader,
+    pub(super) tables: Arc<Tables>,
     pub(super) metrics: SyncerMetrics,
 }
 
@@ -42,6 +47,7 @@ pub(super) enum NoFeed {
 #[derive(Debug)]
 pub(super) struct Feeds {
     config: FeedConfig,
+    caches: BTreeMap<SyncerType, Reader>,
     sources: BTreeMap<SyncerType, Source>,
     by_key: Mutex<BTreeMap<FeedKey, Arc<Feed>>>,
     tasks: TaskRegistry,
@@ -59,20 +65,29 @@ impl Feeds {
     /// of their snapshots is a failure of `tasks`.
     ///
     /// # Panics
-    /// Outside of a runtime.
+    /// Outside of a runtime, and when a cache has no metrics beside it.
     pub(super) fn new(
         config: FeedConfig,
-        sources: BTreeMap<SyncerType, Source>,
+        caches: BTreeMap<SyncerType, Reader>,
+        metrics: &BTreeMap<SyncerType, SyncerMetrics>,
         tasks: TaskRegistry,
         stop: CancellationToken,
     ) -> Arc<Self> {
+        let runtime = Handle::current();
+        let source = |(&syncer, cache): (&SyncerType, &Reader)| {
+            let metrics = metrics.get(&syncer).expect("every syncer has metrics").clone();
+            let tables = Tables::new(syncer, cache.clone(), tasks.clone(), runtime.clone(), stop.clone());
+            (syncer, Source { tables, metrics })
+        };
+        let sources = caches.iter().map(source).collect();
         let room = Room::new(config.limits.bytes);
         Arc::new(Self {
             config,
+            caches,
             sources,
             by_key: Mutex::default(),
             tasks,
-            runtime: Handle::current(),
+            runtime,
             connections: OnceLock::new(),
             stop,
             room,
@@ -84,9 +99,21 @@ impl Feeds {
         self.by_key.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The line of the cluster's own Calico, if there is a syncer that knows.
+    pub(super) fn cluster_line(&self) -> Option<Release> {
+        let crumb = self.caches.get(&SyncerType::Felix)?.newest();
+        let version = crumb.map.get(CALICO_VERSION)?.value.as_ref()?;
+        match Version::of(std::str::from_utf8(&version.bytes).ok()?) {
+            Version::Release(line) => Some(line),
+            Version::TooOld | Version::Unknown => None,
+        }
+    }
+
     /// The feed for a client.
-    pub(super) fn lease(self: &Arc<Self>, key: FeedKey) -> Result<Lease, NoFeed> {
+    pub(super) async fn lease(self: &Arc<Self>, key: FeedKey) -> Result<Lease, NoFeed> {
         let source = self.sources.get(&key.syncer).ok_or(NoFeed::NoSuchSyncer)?;
+        // Kept until the feed has it: a table that nobody follows vanishes.
+        let content = source.tables.content(key.line).await;
         let mut feeds = self.lock();
         if let Some(feed) = feeds.get(&key) {
             return Ok(feed.lease());
@@ -100,7 +127,8 @@ impl Feeds {
             Some(Pumps { count, row }) => Pump::new(count).with_rows_of(row),
         };
         let room = (!key.filter.admits_all()).then(|| self.room.clone());
-        let (feed, trail) = Feed::new(key.clone(), self.config.clone(), source, pump, self.tasks.clone(), room);
+        let (feed, trail) =
+            Feed::new(key.clone(), self.config.clone(), source, &content, pump, self.tasks.clone(), room);
         let lease = feed.lease();
         feeds.insert(key, feed.clone());
         share_history(&feeds);
@@ -188,14 +216,17 @@ mod tests {
         let (mut cache, feeds) = feeds(HISTORY);
         let key = |prefix: &str| FeedKey {
             syncer: SyncerType::Felix,
+            line: Release::Master,
             wire: Wire::GobPlain,
             filter: Filter::new(vec![prefix.to_owned()]),
         };
         // All of them admit what is put below.
         let prefix = |n: usize| format!("/{}", "0".repeat(n));
-        let _leases: Vec<Lease> =
-            (0..MAX_FILTERED_FEEDS).map(|n| feeds.lease(key(&prefix(n))).expect("there is room")).collect();
-        assert_eq!(feeds.lease(key("/one-more")).err(), Some(NoFeed::TooManyFilters));
+        let mut leases = Vec::new();
+        for n in 0..MAX_FILTERED_FEEDS {
+            leases.push(feeds.lease(key(&prefix(n))).await.expect("there is room"));
+        }
+        assert_eq!(feeds.lease(key("/one-more")).await.err(), Some(NoFeed::TooManyFilters));
         let name = "0".repeat(MAX_FILTERED_FEEDS);
         for n in 0..100 {
             let value = vec![b'x'; 1000];

@@ -41,6 +41,8 @@ pub(super) struct Hello {
     pub(super) syncer: SyncerType,
     pub(super) wire: Wire,
     pub(super) filter: Filter,
+    /// Whether it understands policy keys that carry the kind. Clients of our own protocol do.
+    pub(super) modern_policy_keys: bool,
     /// What has been received after the hello, and how to read on.
     pub(super) inbound: Inbound,
 }
@@ -152,9 +154,6 @@ fn syncer_named(name: &str) -> Result<SyncerType, CloseReason> {
 
 fn on_gob_hello(hello: ClientHello, decoder: Box<gob::Decoder>) -> Result<Hello, CloseReason> {
     let syncer = syncer_named(&hello.syncer_type)?;
-    if !hello.supports_modern_policy_keys {
-        return Err(CloseReason::NoModernPolicyKeys);
-    }
     let takes_snappy = hello.supported_compression_algorithms.iter().any(|algorithm| algorithm == "snappy");
     // Compression can only begin with a fresh decoder.
     let wire = if takes_snappy && hello.supports_decoder_restart { Wire::GobSnappy } else { Wire::GobPlain };
@@ -164,7 +163,8 @@ fn on_gob_hello(hello: ClientHello, decoder: Box<gob::Decoder>) -> Result<Hello,
         version: shortened(hello.version),
         conn_id: hello.client_conn_id,
     };
-    Ok(Hello { agent, syncer, wire, filter: Filter::default(), inbound: Inbound::gob(decoder, wire) })
+    let (filter, modern_policy_keys) = (Filter::default(), hello.supports_modern_policy_keys);
+    Ok(Hello { agent, syncer, wire, filter, modern_policy_keys, inbound: Inbound::gob(decoder, wire) })
 }
 
 fn on_native_hello(hello: native::ClientHello, rest: BytesMut) -> Result<Hello, CloseReason> {
@@ -183,7 +183,8 @@ fn on_native_hello(hello: native::ClientHello, rest: BytesMut) -> Result<Hello, 
         version: shortened(hello.agent_version),
         conn_id: hello.conn_id,
     };
-    Ok(Hello { agent, syncer, wire, filter: Filter::new(hello.prefixes), inbound: Inbound::native(rest) })
+    let filter = Filter::new(hello.prefixes);
+    Ok(Hello { agent, syncer, wire, filter, modern_policy_keys: true, inbound: Inbound::native(rest) })
 }
 
 fn shortened(mut text: String) -> String {
@@ -230,14 +231,12 @@ mod tests {
         let no_snappy = ClientHello { supported_compression_algorithms: vec!["lz4".to_owned()], ..good() };
         let bgp = ClientHello { syncer_type: "bgp".to_owned(), ..good() };
         let unknown = ClientHello { syncer_type: "Felix".to_owned(), ..good() };
-        let old = ClientHello { supports_modern_policy_keys: false, ..good() };
         let cases = [
             (snappy, Ok((SyncerType::Felix, Wire::GobSnappy))),
             (no_restart, Ok((SyncerType::Felix, Wire::GobPlain))),
             (no_snappy, Ok((SyncerType::Felix, Wire::GobPlain))),
             (bgp, Ok((SyncerType::Bgp, Wire::GobSnappy))),
             (unknown, Err(CloseReason::UnknownSyncer("Felix".to_owned()))),
-            (old, Err(CloseReason::NoModernPolicyKeys)),
         ];
         for (hello, expected) in cases {
             assert_eq!(outcome(hello.clone()), expected, "{hello:?}");

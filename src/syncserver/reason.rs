@@ -22,8 +22,8 @@ pub enum CloseReason {
     NotAHello(String),
     /// The client wants a syncer that does not exist or does not run here.
     UnknownSyncer(String),
-    /// The client is too old: it does not understand policy keys that carry the kind.
-    NoModernPolicyKeys,
+    /// The client speaks as a release of Calico that is not served; why, in words.
+    NoDialect(String),
     /// As many clients as the server takes at most are there already.
     TooManyConnections,
     /// The client asks for something that we do not offer, in words.
@@ -68,7 +68,7 @@ impl CloseReason {
         "handshake-evicted",
         "not-a-hello",
         "unknown-syncer",
-        "no-modern-policy-keys",
+        "no-dialect",
         "too-many-connections",
         "unsupported",
         "unfinished-message",
@@ -98,7 +98,7 @@ impl CloseReason {
             Self::HandshakeEvicted => "handshake-evicted",
             Self::NotAHello(_) => "not-a-hello",
             Self::UnknownSyncer(_) => "unknown-syncer",
-            Self::NoModernPolicyKeys => "no-modern-policy-keys",
+            Self::NoDialect(_) => "no-dialect",
             Self::TooManyConnections => "too-many-connections",
             Self::Unsupported(_) => "unsupported",
             Self::UnfinishedMessage => "unfinished-message",
@@ -155,9 +155,7 @@ impl fmt::Display for CloseReason {
             }
             Self::NotAHello(what) => write!(f, "the first message is not a client hello: {what}"),
             Self::UnknownSyncer(name) => write!(f, "no such syncer: {name:?}"),
-            Self::NoModernPolicyKeys => f.write_str(
-                "the client does not support modern policy keys: it is older than Calico v3.32, upgrade the agent",
-            ),
+            Self::NoDialect(why) => f.write_str(why),
             Self::TooManyConnections => f.write_str("this server has as many connections as it takes at most"),
             Self::Unsupported(what) => f.write_str(what),
             Self::UnfinishedMessage => {

@@ -29,7 +29,7 @@ use super::calls::Order;
 use super::config::{Config, RANDOM_SEED};
 use super::connection::{Counted, Shared, serve};
 use super::feed::FeedConfig;
-use super::feeds::{Feeds, Source};
+use super::feeds::Feeds;
 use super::governor::{Drain, Governor};
 use super::liveness::Timeouts;
 use super::peers::Peers;
@@ -124,13 +124,6 @@ impl Server {
         format: fn(Wire) -> Arc<dyn WireFormat>,
     ) -> Bound<L> {
         let seed = if config.seed == RANDOM_SEED { rand::random() } else { config.seed };
-        let sources = caches
-            .into_iter()
-            .map(|(syncer, reader)| {
-                let metrics = metrics.syncers.get(&syncer).expect("every syncer has metrics").clone();
-                (syncer, Source { reader, metrics })
-            })
-            .collect();
         let feed_config = FeedConfig {
             max_message_size: config.max_message_size.max(1),
             min_batching_age: config.min_batching_age,
@@ -144,7 +137,7 @@ impl Server {
         };
         let (tasks, stop_feeds) = (TaskRegistry::new(), CancellationToken::new());
         let shared = Shared {
-            feeds: Feeds::new(feed_config, sources, tasks.clone(), stop_feeds.clone()),
+            feeds: Feeds::new(feed_config, caches, &metrics.syncers, tasks.clone(), stop_feeds.clone()),
             tls,
             handshake_timeout: config.handshake_timeout,
             timeouts: Timeouts {
@@ -159,6 +152,7 @@ impl Server {
             epoch: seed.rotate_left(17) | 1,
             seed,
             peers: Arc::default(),
+            of_unknown_versions: config.of_unknown_versions,
         };
         let (phase, _) = watch::channel(Phase::Running);
         let state = Arc::new(State {

@@ -175,11 +175,11 @@ impl Session for CalicoSession {
         let hello = ClientHello {
             hostname: self.identity.agent.clone(),
             info: "bulrush client library".to_owned(),
-            version: self.identity.version.clone(),
+            version: self.identity.dialect.build(&self.identity.version),
             syncer_type: self.identity.syncer.as_str().to_owned(),
             supports_decoder_restart: self.compression,
             supported_compression_algorithms: if self.compression { vec![SNAPPY.to_owned()] } else { Vec::new() },
-            supports_modern_policy_keys: true,
+            supports_modern_policy_keys: self.identity.dialect.has_modern_policy_keys(),
             client_conn_id: self.conn_id,
         };
         gob::encode(&Message::ClientHello(hello), out);

@@ -197,6 +197,7 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::model::release::Release;
     use crate::model::{AsOf, Key, Update, UpdateType, Value, no_revision};
     use crate::syncer::SyncerType;
     use crate::syncproto::format::{SeqRange, WireFormat};
@@ -210,6 +211,7 @@ mod tests {
             version: "1".to_owned(),
             syncer: SyncerType::Felix,
             prefixes: vec!["/a".to_owned()],
+            dialect: Release::Master,
         }
     }
 

@@ -30,6 +30,13 @@ fn hello(change: impl FnOnce(&mut ClientHello)) -> BytesMut {
     gob_bytes(&Message::ClientHello(hello), true)
 }
 
+fn old(version: &str) -> BytesMut {
+    hello(|hello| {
+        hello.supports_modern_policy_keys = false;
+        version.clone_into(&mut hello.version);
+    })
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_bad_hello_is_answered_by_closing_at_once() {
     let world = World::new(config());
@@ -37,7 +44,7 @@ async fn a_bad_hello_is_answered_by_closing_at_once() {
     let cases = [
         ("unknown-syncer", hello(|hello| hello.syncer_type = "no-such".to_owned())),
         ("unknown-syncer", hello(|hello| hello.syncer_type = "node-status".to_owned())),
-        ("no-modern-policy-keys", hello(|hello| hello.supports_modern_policy_keys = false)),
+        ("no-dialect", old("v3.25.2")),
         ("not-a-hello", gob_bytes(&Message::SyncStatus(2), true)),
         ("not-a-hello", gob_bytes(&Message::Ack, true)),
         ("not-a-hello", BytesMut::from(&[0x16, 0x03, 0x01, 0x02, 0x00][..])),

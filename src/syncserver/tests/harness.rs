@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
 use prometheus::Registry;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 use tokio::sync::mpsc;
@@ -15,6 +16,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::model::release::Release;
 use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
 use crate::snapcache::SnapCache;
 use crate::syncer::SyncerType;
@@ -22,7 +24,7 @@ use crate::syncproto::format::WireFormat;
 use crate::syncproto::messages::{ClientHello, Message, Ping, Pong};
 use crate::syncproto::{gob, native, snappy};
 use crate::syncserver::feed::{FeedConfig, FeedKey, Lease};
-use crate::syncserver::feeds::{Feeds, Source};
+use crate::syncserver::feeds::Feeds;
 use crate::syncserver::filter::Filter;
 use crate::syncserver::ring::Limits;
 use crate::syncserver::wire::Wire;
@@ -154,8 +156,10 @@ pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
 /// The same, with so much time between two rounds for its client.
 pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease) {
     let (cache, feeds) = feeds_with(1 << 20, pace);
-    let key = FeedKey { syncer: SyncerType::Felix, wire: Wire::GobPlain, filter: Filter::default() };
-    (cache, feeds.lease(key).expect("there is a felix cache"))
+    let (syncer, line) = (SyncerType::Felix, Release::Master);
+    let key = FeedKey { syncer, line, wire: Wire::GobPlain, filter: Filter::default() };
+    let lease = feeds.lease(key).now_or_never().expect("no table is made");
+    (cache, lease.expect("there is a felix cache"))
 }
 
 /// A cache and feeds of it that keep this number of bytes of its history.
@@ -176,8 +180,9 @@ fn feeds_with(history: usize, pace: Duration) -> (SnapCache, Arc<Feeds>) {
         pumps: None,
         format: Wire::format,
     };
-    let sources = BTreeMap::from([(SyncerType::Felix, Source { reader, metrics })]);
-    (cache, Feeds::new(config, sources, TaskRegistry::new(), CancellationToken::new()))
+    let (caches, metrics) =
+        (BTreeMap::from([(SyncerType::Felix, reader)]), BTreeMap::from([(SyncerType::Felix, metrics)]));
+    (cache, Feeds::new(config, caches, &metrics, TaskRegistry::new(), CancellationToken::new()))
 }
 
 pub(in super::super) fn update(key: &str, value: Option<&[u8]>) -> Update {
@@ -266,7 +271,7 @@ pub(super) fn gob_hello(speech: &Speech, syncer: &str) -> ClientHello {
     ClientHello {
         hostname: "node-1".to_owned(),
         info: "a test".to_owned(),
-        version: "v3.32".to_owned(),
+        version: "v3.33".to_owned(),
         syncer_type: syncer.to_owned(),
         supports_decoder_restart: *speech == Speech::GobSnappy,
         supported_compression_algorithms: if *speech == Speech::GobSnappy {

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use bulrush::model::SyncStatus;
+use bulrush::model::release::Release;
 use bulrush::syncclient::Identity;
 use bulrush::syncclient::session::calico::CalicoSession;
 use bulrush::syncclient::session::native::NativeSession;
@@ -50,6 +51,7 @@ fn identity(role: &Role) -> Identity {
         version: String::new(),
         syncer: role.syncer,
         prefixes: role.prefixes.clone(),
+        dialect: Release::Master,
     }
 }
 

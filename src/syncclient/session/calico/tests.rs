@@ -1,13 +1,20 @@
 //! Servers that keep the rules and servers that do not.
 
 use super::*;
+use crate::model::release::Release;
 use crate::syncer::SyncerType;
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::syncproto::gob_format::{GobPlain, GobSnappy};
 use crate::syncproto::messages::Ping;
 
 fn identity() -> Identity {
-    Identity { agent: "agent".to_owned(), version: "1".to_owned(), syncer: SyncerType::Felix, prefixes: Vec::new() }
+    Identity {
+        agent: "agent".to_owned(),
+        version: "1".to_owned(),
+        syncer: SyncerType::Felix,
+        prefixes: Vec::new(),
+        dialect: Release::Master,
+    }
 }
 
 fn hello() -> ServerHello {

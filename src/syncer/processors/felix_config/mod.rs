@@ -11,6 +11,7 @@ use crate::model::resource::Resource;
 use crate::model::schema::{self, Field, Fields, Node, Struct};
 use crate::model::{Key, KvPair, Revision, Value, keys, no_revision};
 
+mod retired;
 mod setting;
 
 /// What begins the annotations that set a setting by its name.
@@ -45,6 +46,8 @@ struct ConfigKind {
     spec: &'static str,
     /// Whether annotations may set settings.
     annotations: bool,
+    /// Whether some of its settings are only for agents of old releases.
+    has_retired_settings: bool,
 }
 
 const FELIX_CONFIGURATION: ConfigKind = ConfigKind {
@@ -52,12 +55,14 @@ const FELIX_CONFIGURATION: ConfigKind = ConfigKind {
     plural: "felixconfigurations",
     spec: "v3.FelixConfigurationSpec",
     annotations: true,
+    has_retired_settings: true,
 };
 const CLUSTER_INFORMATION: ConfigKind = ConfigKind {
     name: "ClusterInformation",
     plural: "clusterinformations",
     spec: "v3.ClusterInformationSpec",
     annotations: false,
+    has_retired_settings: false,
 };
 
 #[derive(Debug)]
@@ -139,6 +144,13 @@ impl ConfigSplitter {
                 out.push(setting_pair(key, text, &object.revision));
             }
         }
+        if self.kind.has_retired_settings {
+            for (name, key, text) in retired::settings(&scope, object) {
+                // An annotation counts more, and is sent under the same name.
+                let text = text.filter(|_| !annotated.contains_key(name));
+                out.push(setting_pair(key, text, &object.revision));
+            }
+        }
         let extra: BTreeSet<String> = annotated.keys().map(|name| (*name).to_owned()).collect();
         for (name, text) in annotated {
             out.push(setting_pair(scope.key(name), Some(text.to_owned()), &object.revision));
@@ -158,6 +170,9 @@ impl ConfigSplitter {
             return;
         };
         out.extend(self.spec.fields.iter().filter_map(|field| scope.field_key(field)).map(blank));
+        if self.kind.has_retired_settings {
+            out.extend(retired::keys(&scope).map(blank));
+        }
         out.extend(self.extra.remove(id).into_iter().flatten().map(|name| blank(scope.key(&name))));
     }
 }
@@ -238,6 +253,25 @@ mod tests {
                 (key.to_string(), String::from_utf8(value.bytes.to_vec()).unwrap())
             })
             .collect()
+    }
+
+    /// As in v3.31.7's answers.
+    #[test]
+    fn old_agents_are_told_of_settings_that_are_no_more() {
+        let body = r#"{
+            "metadata": {"annotations": {"config.projectcalico.org/IptablesLockFilePath": "/other"}},
+            "spec": {"iptablesLockTimeout": "1500ms", "iptablesLockFilePath": "/x", "bpfKubeProxyEndpointSlicesEnabled": false}
+        }"#;
+        let mut sent = sent(FELIX_CONFIGURATION, "node.n", body);
+        sent.retain(|(key, _)| key.contains("Lock") || key.contains("Slices"));
+        sent.sort();
+        let pair = |key: &str, text: &str| (key.to_owned(), text.to_owned());
+        let expected = [
+            pair("/calico/v1/host/n/config/IptablesLockFilePath", "/other"),
+            pair("~3.26-3.31/calico/v1/host/n/config/BPFKubeProxyEndpointSlicesEnabled", "false"),
+            pair("~3.26-3.31/calico/v1/host/n/config/IptablesLockTimeoutSecs", "1.5"),
+        ];
+        assert_eq!(sent, expected);
     }
 
     #[test]

@@ -32,6 +32,11 @@ pub(super) fn text(field: &Field, node: &Node) -> Option<String> {
     (matches!(field.ty, Type::Pointer(_)) || !text.is_empty()).then_some(text)
 }
 
+/// A duration in seconds.
+pub(super) fn seconds(duration: GoDuration) -> String {
+    float(duration.as_seconds())
+}
+
 fn in_unit(duration: GoDuration, milliseconds: bool) -> f64 {
     if milliseconds { duration.0 as f64 / 1e6 } else { duration.as_seconds() }
 }

@@ -134,6 +134,35 @@ mod tests {
         }
     }
 
+    /// The addresses of v3.32.1's answers for the same nodes.
+    #[test]
+    fn released_felixes_are_told_the_address_of_a_node() {
+        let both = r#""addresses":[{"type":"CalicoNodeIP","address":"9.9.9.9"},{"type":"InternalIP","address":"fd00::1"},{"type":"InternalIP","address":"junk"},{"type":"InternalIP","address":"10.0.0.1/24"},{"type":"InternalIP","address":"10.0.0.2"},{"type":"ExternalIP","address":"1.2.3.4"}]"#;
+        let external =
+            r#""addresses":[{"type":"InternalIP","address":"fd00::1"},{"type":"ExternalIP","address":"1.2.3.4"}]"#;
+        for (spec, expected) in [
+            (r#""bgp":{"ipv4Address":"192.168.0.7/24"}"#.to_owned(), Some("192.168.0.7")),
+            (format!(r#""bgp":{{"ipv4Address":"192.168.0.7"}},{both}"#), Some("192.168.0.7")),
+            (r#""bgp":{"ipv4Address":"fd00::7/64"}"#.to_owned(), Some("fd00::7")),
+            (r#""bgp":{"ipv4Address":"::ffff:1.2.3.4"}"#.to_owned(), Some("1.2.3.4")),
+            (format!(r#""bgp":{{"ipv4Address":"10.0.0.300"}},{both}"#), Some("10.0.0.1")),
+            (format!(r#""bgp":{{}},{both}"#), Some("10.0.0.1")),
+            (both.to_owned(), Some("10.0.0.1")),
+            (external.to_owned(), Some("1.2.3.4")),
+            (r#""addresses":[{"type":"CalicoNodeIP","address":"9.9.9.9"}]"#.to_owned(), None),
+            (String::new(), None),
+        ] {
+            let node = object(Dialect::Etcd, &format!(r#"{{"metadata":{{"name":"n"}},"spec":{{{spec}}}}}"#));
+            let (mut out, mut whole_out) = (Vec::new(), Vec::new());
+            felix(&Context::default()).process(ObjectEvent::Put(&node), &mut out).unwrap();
+            let pair = out.iter().find(|pair| pair.key.as_str() == "~3.26-3.32/calico/v1/host/n/bird_ip").unwrap();
+            assert_eq!(pair.value.as_ref().map(|value| &value.bytes[..]), expected.map(str::as_bytes), "{spec}");
+            assert_eq!(&*pair.revision, if expected.is_some() { "5" } else { "" });
+            whole(&Context::default()).process(ObjectEvent::Put(&node), &mut whole_out).unwrap();
+            assert_eq!(whole_out.len(), 1, "only Felix has it");
+        }
+    }
+
     #[test]
     fn nodes_match_the_vectors() {
         run(

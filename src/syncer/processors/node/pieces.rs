@@ -1,5 +1,6 @@
 //! What Felix wants to know of a node under keys of their own: tunnel addresses, WireGuard, and in pod-CIDR mode blocks.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use super::super::{blank, ipam_block};
@@ -8,7 +9,7 @@ use crate::model::schema::{Fields, Node};
 use crate::model::v1::Net;
 use crate::model::v1::ipam::AllocationBlock;
 use crate::model::v1::wireguard::Wireguard;
-use crate::model::{Key, KvPair, Revision, Value, gojson, net, no_revision};
+use crate::model::{Key, KvPair, Revision, Value, aside, gojson, net, no_revision};
 
 /// What a setting of a node must look like.
 #[derive(Clone, Copy)]
@@ -29,7 +30,7 @@ const SETTINGS: [(&str, &[&str], Form); 5] = [
 
 /// Keys of all pieces that a node may have, but for its blocks.
 pub(super) fn keys(node: &str) -> impl Iterator<Item = Key> {
-    SETTINGS.iter().map(move |(name, ..)| setting_key(node, name)).chain([wireguard_key(node)])
+    SETTINGS.iter().map(move |(name, ..)| setting_key(node, name)).chain([wireguard_key(node), bird_ip_key(node)])
 }
 
 /// Appends the pieces of a node; what it lacks, or has in a form that cannot be, is blanked.
@@ -44,6 +45,29 @@ pub(super) fn append(name: &str, node: &Resource, revision: &Revision, out: &mut
         out.push(pair(setting_key(name, setting), text.map(Value::raw), revision));
     }
     out.push(pair(wireguard_key(name), wireguard(node).map(Value::raw), revision));
+    let bird_ip = bird_ip(node).map(|address| Value::raw(address.to_string()));
+    out.push(pair(bird_ip_key(name), bird_ip, revision));
+}
+
+/// The address by which released Felixes know the node: that of BGP, whatever its family is, or else the first IPv4 address inside of
+/// the cluster, or else outside of it. Source of the rules: v3.32.1's answers.
+fn bird_ip(node: &Resource) -> Option<IpAddr> {
+    let spec = node.root.get("spec")?;
+    let bgp = spec.at(&["bgp", "ipv4Address"]).and_then(Node::as_text).and_then(address);
+    let addresses = || spec.at(&["addresses"]).map(Node::as_list).into_iter().flatten().filter_map(Node::as_struct);
+    let of_type = |wanted: &str| {
+        let texts = addresses().filter(|entry| entry.text("type") == wanted).map(|entry| entry.text("address"));
+        texts.filter_map(address).find(IpAddr::is_ipv4)
+    };
+    bgp.or_else(|| of_type("InternalIP")).or_else(|| of_type("ExternalIP"))
+}
+
+/// The address that a text says, alone or with the length of a prefix.
+fn address(text: &str) -> Option<IpAddr> {
+    match text.split_once('/') {
+        None => net::parse_ip(text),
+        Some((address, _)) => net::parse_cidr(text).and_then(|_| net::parse_ip(address)),
+    }
 }
 
 fn wireguard(node: &Resource) -> Option<bytes::Bytes> {
@@ -94,6 +118,11 @@ fn pair(key: Key, value: Option<Value>, revision: &Revision) -> KvPair {
 
 fn setting_key(node: &str, setting: &str) -> Key {
     format!("/calico/v1/host/{node}/config/{setting}").into()
+}
+
+/// Agents of the development branch are not told of it: they take addresses from the node itself.
+fn bird_ip_key(node: &str) -> Key {
+    aside::key(aside::RELEASED, &format!("/calico/v1/host/{node}/bird_ip"))
 }
 
 fn wireguard_key(node: &str) -> Key {

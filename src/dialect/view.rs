@@ -1,0 +1,125 @@
+//! The content of a cache in a line's dialect, and how it follows the cache: pure functions.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::keys::{self, Spelling};
+use super::values;
+use crate::model::release::Release;
+use crate::model::{Key, Update, UpdateType, aside, no_revision};
+use crate::snapcache::{Breadcrumb, Map};
+use crate::syncer::SyncerType;
+
+/// How agents of one line see the cache of one syncer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct View {
+    syncer: SyncerType,
+    line: Release,
+}
+
+impl View {
+    /// The view of a line. `None`: its agents are told what is in the cache.
+    #[must_use]
+    pub fn of(syncer: SyncerType, line: Release) -> Option<Self> {
+        let own = match syncer {
+            SyncerType::Felix => line < Release::Master,
+            // Pools differ, and nothing else that they are told of.
+            SyncerType::Bgp | SyncerType::TunnelIpAllocation => line < Release::V3_32,
+            SyncerType::NodeStatus => false,
+        };
+        own.then_some(Self { syncer, line })
+    }
+
+    /// The changes that make this view of the cache's whole content at a crumb, in key order: each key of the cache that is not told as it
+    /// is, and each that is told besides.
+    pub fn differences(self, crumb: &Breadcrumb) -> impl Iterator<Item = (Key, Option<Arc<Update>>)> {
+        let own = crumb.map.iter().filter_map(move |(key, update)| match keys::spelling(self.syncer, self.line, key) {
+            Spelling::Same => {
+                let adapted = values::adapted(self.line, update);
+                (!Arc::ptr_eq(&adapted, update)).then(|| vec![(key.clone(), Some(adapted))])
+            }
+            Spelling::None => Some(vec![(key.clone(), None)]),
+            Spelling::Other(old) => Some(vec![(key.clone(), None), (old.clone(), self.resolve(crumb, &old))]),
+        });
+        let beside = crumb.aside.map.iter().filter_map(move |(key, _)| {
+            let key: Key = self.stands_for(key)?.into();
+            Some(vec![(key.clone(), self.resolve(crumb, &key))])
+        });
+        own.chain(beside).flatten()
+    }
+
+    /// What a crumb changes in this view: updates `map`, and returns the changes in order.
+    pub fn follow(self, map: &mut Map, crumb: &Breadcrumb) -> Vec<Arc<Update>> {
+        let mut changes = Vec::with_capacity(crumb.deltas.len() + crumb.aside.deltas.len());
+        for update in &crumb.deltas {
+            match keys::spelling(self.syncer, self.line, &update.key) {
+                Spelling::Same if !aside::may_shadow(&update.key) => {
+                    let update = values::adapted(self.line, update);
+                    if update.value.is_some() {
+                        map.insert(update.key.clone(), update.clone());
+                    } else {
+                        map.remove(&update.key);
+                    }
+                    changes.push(update);
+                }
+                Spelling::Same => changes.extend(self.put_in_place(map, crumb, &update.key)),
+                Spelling::Other(key) => changes.extend(self.put_in_place(map, crumb, &key)),
+                Spelling::None => {}
+            }
+        }
+        for update in &crumb.aside.deltas {
+            if let Some(key) = self.stands_for(&update.key) {
+                changes.extend(self.put_in_place(map, crumb, &key.into()));
+            }
+        }
+        changes
+    }
+
+    /// The key that something aside stands for in this view.
+    fn stands_for(self, aside: &str) -> Option<&str> {
+        let (lines, key) = aside::split(aside)?;
+        (lines.contain(self.line) && keys::spelling(self.syncer, self.line, key) == Spelling::Same).then_some(key)
+    }
+
+    /// Has a key be in `map` as it is at the crumb. Returns the change, if it is one.
+    fn put_in_place(self, map: &mut Map, crumb: &Breadcrumb, key: &Key) -> Option<Arc<Update>> {
+        let Some(now) = self.resolve(crumb, key) else {
+            let before = map.remove(key)?;
+            return Some(Arc::new(Update {
+                key: before.key.clone(),
+                value: None,
+                revision: no_revision(),
+                v3_resource_version: no_revision(),
+                ttl: Duration::ZERO,
+                update_type: UpdateType::Deleted,
+            }));
+        };
+        let before = map.get(key);
+        if before.is_some_and(|before| before.value == now.value && before.ttl == now.ttl) {
+            return None;
+        }
+        let update_type = if before.is_some() { UpdateType::Updated } else { UpdateType::New };
+        let now =
+            if now.update_type == update_type { now } else { Arc::new(Update { update_type, ..Update::clone(&now) }) };
+        map.insert(key.clone(), now.clone());
+        Some(now)
+    }
+
+    /// A key's datum in this view, if there is one: the one that is aside, or what the cache's keys make of it.
+    fn resolve(self, crumb: &Breadcrumb, key: &Key) -> Option<Arc<Update>> {
+        let stretches = aside::ALL.into_iter().filter(|lines| lines.contain(self.line));
+        let aside = stretches.into_iter().find_map(|lines| crumb.aside.map.get(&aside::key(lines, key)));
+        if let Some(aside) = aside {
+            let named = Arc::new(Update { key: key.clone(), ..Update::clone(aside) });
+            return Some(values::adapted(self.line, &named));
+        }
+        if keys::spelling(self.syncer, self.line, key) == Spelling::Same
+            && let Some(update) = crumb.map.get(key)
+        {
+            return Some(values::adapted(self.line, update));
+        }
+        let source = keys::sources(self.line, key).into_iter().find_map(|source| crumb.map.get(&source))?;
+        let value = values::old_policy(self.line, keys::is_namespaced_policy(&source.key), source)?;
+        Some(Arc::new(Update { key: key.clone(), value: Some(value), ..Update::clone(source) }))
+    }
+}
