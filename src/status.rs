@@ -109,6 +109,8 @@ pub struct Datastore {
     pub last_error: String,
     /// Files that could not be read, for a folder.
     pub file_errors: Vec<FileError>,
+    /// Kinds that may not be listed and are not missed, with the reason.
+    pub spared: Vec<String>,
     /// Why the content of a folder is held back, when it is; empty otherwise.
     pub held: String,
 }
@@ -178,6 +180,11 @@ pub struct Client {
     pub syncer: String,
     /// How it is served, for example `gob-snappy`.
     pub format: String,
+    /// The release of Calico in whose dialect it is served, for example `v3.31`; `master` for the newest, and for clients of Bulrush's own
+    /// protocol.
+    pub dialect: String,
+    /// The version of its build, as it says.
+    pub version: String,
     /// `handshake`, `awaiting-ack`, `snapshot`, `following`, `catch-up` or `closing`.
     pub state: String,
     /// The crumb that it has reached.

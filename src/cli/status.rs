@@ -196,6 +196,9 @@ pub fn table(snapshot: &Snapshot) -> String {
     if !datastore.last_error.is_empty() {
         let _ = writeln!(out, "  last error: {}", plain(&datastore.last_error));
     }
+    for spared in &datastore.spared {
+        let _ = writeln!(out, "  {}", plain(spared));
+    }
     if !datastore.held.is_empty() {
         let _ = writeln!(out, "  held: {}", plain(&datastore.held));
     }
@@ -261,6 +264,7 @@ fn clients(snapshot: &Snapshot) -> String {
         "AGENT",
         "SYNCER",
         "FORMAT",
+        "DIALECT",
         "STATE",
         "SEQUENCE",
         "LAG",
@@ -276,6 +280,7 @@ fn clients(snapshot: &Snapshot) -> String {
             plain(&client.agent),
             client.syncer.clone(),
             client.format.clone(),
+            client.dialect.clone(),
             client.state.clone(),
             client.sequence.to_string(),
             duration(client.lag_secs),
@@ -331,6 +336,8 @@ mod tests {
             agent: "felix\u{1b}[2J".to_owned(),
             syncer: "felix".to_owned(),
             format: "gob-snappy".to_owned(),
+            dialect: "v3.31".to_owned(),
+            version: "v3.31.7".to_owned(),
             state: "following".to_owned(),
             sequence: 40 + id,
             lag_secs,
@@ -391,9 +398,9 @@ mod tests {
           and 2 more; --output json shows more of them
 
         503 clients: 502 following, 1 snapshot; the 2 slowest (--clients all lists everyone):
-        CLIENT  PEER           AGENT      SYNCER  FORMAT      STATE      SEQUENCE  LAG    BEHIND  FAILED  SENT     CONNECTED
-        2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  following  42        1m01s  2       0       3.0 MiB  1d01h
-        1       10.0.0.1:4000  felix�[2J  felix   gob-snappy  following  41        1ms    2       0       3.0 MiB  1d01h
+        CLIENT  PEER           AGENT      SYNCER  FORMAT      DIALECT  STATE      SEQUENCE  LAG    BEHIND  FAILED  SENT     CONNECTED
+        2       10.0.0.2:4000  felix�[2J  felix   gob-snappy  v3.31    following  42        1m01s  2       0       3.0 MiB  1d01h
+        1       10.0.0.1:4000  felix�[2J  felix   gob-snappy  v3.31    following  41        1ms    2       0       3.0 MiB  1d01h
         ");
         let few = Snapshot { client_states: [("following".to_owned(), 2)].into(), ..snapshot };
         assert!(table(&few).contains("\n2 clients: 2 following\nCLIENT"), "{}", table(&few));

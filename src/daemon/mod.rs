@@ -120,7 +120,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let metrics_tls = load_metrics_tls(&config)?;
 
     // Pipelines: built before anything runs, so that every kind's subscribers are known.
-    let mut hub = KindHub::new(source.datastore.clone(), rand::random());
+    let hub = KindHub::new(source.datastore.clone(), rand::random());
+    let mut hub = hub.in_cluster_of(early.context.cluster.subscribe());
     let specs = pipelines::calico(source.flavour, &early.context);
     let build = |spec: pipelines::PipelineSpec| {
         let metrics = SyncerMetrics::new(&early.registry, spec.syncer);

@@ -64,7 +64,12 @@ impl Sources {
             n => format!("trouble with {n} of {} kinds", kinds.len()),
         };
         let last_error = troubled.first().and_then(|kind| kind.error.clone()).unwrap_or_default();
+        let spared = kinds
+            .iter()
+            .filter(|kind| kind.phase == Phase::Absent)
+            .filter_map(|kind| Some(format!("{}: {}", kind.kind, kind.error.as_ref()?)));
         let mut datastore = Datastore {
+            spared: spared.collect(),
             datastore_type: self.datastore_type.clone(),
             location: self.location.clone(),
             state,
@@ -136,6 +141,8 @@ fn client(client: ClientStatus) -> Client {
         agent: client.agent.name,
         syncer: client.syncer.map(|syncer| syncer.to_string()).unwrap_or_default(),
         format: client.wire.map(|wire| wire.name().to_owned()).unwrap_or_default(),
+        dialect: client.dialect.map(|dialect| dialect.to_string()).unwrap_or_default(),
+        version: client.agent.version,
         state: client.state.as_str().to_owned(),
         sequence: client.sequence,
         lag_secs: client.lag.as_secs_f64(),
@@ -164,6 +171,7 @@ mod tests {
             agent: Agent::default(),
             syncer: None,
             wire: None,
+            dialect: None,
             state: if lag_updates > 50 { ClientState::CatchUp } else { ClientState::Following },
             sequence: 1,
             lag: Duration::from_millis(lag_millis),

@@ -71,25 +71,8 @@ impl<'a> Policy<'a> {
             }
             _ => return None,
         };
-        Some(old_policy(tier, &full))
+        Some(keys::old_policy(tier, &full))
     }
-}
-
-/// The old key of a policy with this full name.
-pub(super) fn old_policy(tier: &str, full_name: &str) -> Key {
-    format!("{OLD_POLICIES}{tier}/policy/{}", keys::escape(full_name)).into()
-}
-
-/// The old key of an AdminNetworkPolicy.
-#[must_use]
-pub fn admin_policy(name: &str) -> Key {
-    old_policy("adminnetworkpolicy", &format!("{ADMIN}{name}"))
-}
-
-/// The old key of a BaselineAdminNetworkPolicy.
-#[must_use]
-pub fn baseline_admin_policy(name: &str) -> Key {
-    old_policy("baselineadminnetworkpolicy", &format!("{BASELINE_ADMIN}{name}"))
 }
 
 /// The tier of a policy in a line with old keys: its stored name decides, never what it says about its tier.

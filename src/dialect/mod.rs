@@ -23,5 +23,4 @@ pub mod tables;
 mod values;
 mod view;
 
-pub use keys::{admin_policy, baseline_admin_policy};
 pub use view::View;

@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::metrics::SyncerMetrics;
-    use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, aside, no_revision};
+    use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, aside, keys, no_revision};
     use crate::snapcache::{Map, SnapCache};
 
     fn tables() -> (SnapCache, Arc<Tables>) {
@@ -237,7 +237,7 @@ mod tests {
             2 => wire("/calico/v1/policy/KubernetesNetworkPolicy/ns/"),
             3 => wire("/calico/v1/policy/StagedNetworkPolicy/ns/"),
             4 => wire("/calico/v1/policy/StagedKubernetesNetworkPolicy/ns/"),
-            5 => aside::key(aside::ADMIN_POLICIES, &super::super::admin_policy(name)),
+            5 => aside::key(aside::ADMIN_POLICIES, &keys::old_admin_policy(name)),
             6 => wire("/calico/v1/ipam/v4/pool/"),
             7 => aside::key(aside::OLD, &format!("/calico/v1/ipam/v4/pool/{name}")),
             8 => aside::key(aside::RELEASED, &format!("/calico/v1/host/{name}/bird_ip")),

@@ -9,8 +9,10 @@ use serde_json::value::RawValue;
 use crate::model::release::Release;
 use crate::model::{Revision, Update, Value};
 
-/// The rules of the profile that Calico adds to those that there are.
-const DEFAULT_ALLOW: &str = "/calico/v1/policy/profile/projectcalico-default-allow/rules";
+/// The profile that Calico adds to those that there are.
+const DEFAULT_ALLOW: &str = "profiles/projectcalico-default-allow";
+/// Its rules.
+const DEFAULT_ALLOW_RULES: &str = "/calico/v1/policy/profile/projectcalico-default-allow/rules";
 
 /// Fields that come after `apply_on_forward` in a policy.
 const AFTER_APPLY_ON_FORWARD: [&str; 3] = ["types", "performance_hints", "staged_action"];
@@ -77,7 +79,11 @@ pub(super) fn old_policy(line: Release, namespaced: bool, update: &Update) -> Op
 pub(super) fn adapted(line: Release, update: &Arc<Update>) -> Arc<Update> {
     let key = update.key.as_str();
     let value = if let Some(resource) = key.strip_prefix("/calico/resources/v3/projectcalico.org/") {
-        (line <= Release::V3_32).then(|| resource_of_releases(line, update, resource)).flatten()
+        let value = (line <= Release::V3_32).then(|| resource_of_releases(line, update, resource)).flatten();
+        if line <= Release::V3_27 && resource == DEFAULT_ALLOW {
+            return counted_from_zero(update, value);
+        }
+        value
     } else if key.starts_with("/calico/v1/ipam/") {
         rewritten_if(update, line < Release::V3_31, b"assignment_mode", |fields| {
             fields.remove("allowed_uses");
@@ -90,9 +96,8 @@ pub(super) fn adapted(line: Release, update: &Arc<Update>) -> Arc<Update> {
         rewritten_if(update, line <= Release::V3_31, b"\"attributes\":[{", block_of_old_lines)
     } else if key.starts_with("/calico/v1/host/") || key.starts_with("/calico/v1/netset/") {
         labelled_of_old_lines(line, update)
-    } else if line <= Release::V3_27 && key == DEFAULT_ALLOW {
-        // They count it from 0, all others from 1.
-        return Arc::new(Update { revision: Revision::from("0"), ..Update::clone(update) });
+    } else if line <= Release::V3_27 && key == DEFAULT_ALLOW_RULES {
+        return counted_from_zero(update, None);
     } else {
         None
     };
@@ -100,6 +105,12 @@ pub(super) fn adapted(line: Release, update: &Arc<Update>) -> Arc<Update> {
         Some(value) => Arc::new(Update { value: Some(value), ..Update::clone(update) }),
         None => update.clone(),
     }
+}
+
+/// The profile that Calico adds, in lines that say 0 as its revision where others say 1.
+fn counted_from_zero(update: &Update, value: Option<Value>) -> Arc<Update> {
+    let value = value.or_else(|| update.value.clone());
+    Arc::new(Update { value, revision: Revision::from("0"), ..update.clone() })
 }
 
 /// Endpoints and sets: without the fields that came later, and up to 3.29 without labels if there are none.
@@ -383,7 +394,7 @@ mod tests {
                 assert!(Arc::ptr_eq(&adapted(line, &cached), &cached), "{line} {key}");
             }
         }
-        let default = update(DEFAULT_ALLOW, "{}");
+        let default = update(DEFAULT_ALLOW_RULES, "{}");
         assert_eq!(&*adapted(Release::V3_27, &default).revision, "0");
         assert_eq!(&*adapted(Release::V3_28, &default).revision, "1");
         let text = update(&format!("{profile}p"), "not JSON");

@@ -89,6 +89,8 @@ pub struct SyncerMetrics {
     pub snapshot_raw_bytes: IntGauge,
     /// Bytes of the last snapshot after compression.
     pub snapshot_compressed_bytes: IntGauge,
+    /// Ours: connections whose handshake is complete, by the dialect in which they are served.
+    pub connections_by_dialect: IntGaugeVec,
     /// Ours: pieces of snapshots that were encoded.
     pub snapshot_pieces_encoded: IntCounter,
     /// Ours: pieces of snapshots that were taken over from the snapshot before, for nothing in them had changed.
@@ -216,6 +218,14 @@ impl SyncerMetrics {
                 "Seconds since the datastore last vouched that nothing is missing, or since the start if it never has.",
             ),
             in_sync: gauge("bulrush_in_sync", "1 while the syncer is in sync, else 0."),
+            connections_by_dialect: register(
+                registry,
+                IntGaugeVec::new(
+                    opts("bulrush_dialect_connections", "Connections that have completed the handshake, by dialect."),
+                    &["dialect"],
+                )
+                .expect("metric options in this table are valid"),
+            ),
             problems: register(
                 registry,
                 IntGaugeVec::new(

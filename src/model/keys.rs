@@ -32,6 +32,24 @@ pub fn policy(kind: &str, id: &ObjectId) -> Key {
     format!("/calico/v1/policy/{kind}/{}/{}", id.namespace, id.name).into()
 }
 
+/// The key of a policy with this full name in releases up to 3.31.
+#[must_use]
+pub fn old_policy(tier: &str, full_name: &str) -> Key {
+    format!("/calico/v1/policy/tier/{tier}/policy/{}", escape(full_name)).into()
+}
+
+/// The key of an AdminNetworkPolicy, in the releases that have it.
+#[must_use]
+pub fn old_admin_policy(name: &str) -> Key {
+    old_policy("adminnetworkpolicy", &format!("kanp.adminnetworkpolicy.{name}"))
+}
+
+/// The key of a BaselineAdminNetworkPolicy, in the releases that have it.
+#[must_use]
+pub fn old_baseline_admin_policy(name: &str) -> Key {
+    old_policy("baselineadminnetworkpolicy", &format!("kbanp.baselineadminnetworkpolicy.{name}"))
+}
+
 /// A tier.
 #[must_use]
 pub fn tier(name: &str) -> Key {

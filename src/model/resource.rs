@@ -221,6 +221,21 @@ pub fn convert_crd_metadata(metadata: &mut Fields) -> Result<(), ResourceError> 
     Ok(())
 }
 
+/// Checks what Calico's client reads of a policy in etcd besides its fields: an annotation that may hold its metadata.
+///
+/// # Errors
+/// When the annotation is there and cannot be read; Calico's client then cannot read the policy.
+pub fn check_metadata_annotation(metadata: &Fields) -> Result<(), ResourceError> {
+    let annotations = metadata.get("annotations").and_then(Node::as_map);
+    let stored = annotations.into_iter().flatten().find(|(name, _)| name.as_str() == METADATA_ANNOTATION);
+    match stored.and_then(|(_, text)| text.as_text()).filter(|text| !text.is_empty()) {
+        Some(text) => schema::decode(metadata.schema, text.as_bytes(), Case::FoldedLean)
+            .map_err(ResourceError::Annotation)
+            .map(drop),
+        None => Ok(()),
+    }
+}
+
 fn copy(from: &mut Fields, to: &mut Fields, field: &str) {
     if let (Some(from), Some(to)) = (from.get_mut(field), to.get_mut(field)) {
         *to = std::mem::replace(from, Node::Nil);

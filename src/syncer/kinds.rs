@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 
 use crate::datastore::Kind;
+use crate::model::aside;
+use crate::model::release::{Release, Releases};
 
 const fn calico(name: &'static str, plural: &'static str, namespaced: bool, etcd_prefix: &'static str) -> Kind {
     Kind {
@@ -29,6 +31,21 @@ const fn kubernetes(
         plural: Cow::Borrowed(plural),
         namespaced,
         etcd_prefix: None,
+    }
+}
+
+/// The releases of Calico whose Typhas read a kind. Their roles permit no others, and the API server says of a kind that is not installed
+/// that it is not permitted.
+#[must_use]
+pub fn read_by(kind: &Kind) -> Releases {
+    let from = |first| Releases { first, last: Release::Master };
+    match &*kind.name {
+        "Tier" => from(Release::V3_29),
+        "StagedGlobalNetworkPolicy" | "StagedNetworkPolicy" | "StagedKubernetesNetworkPolicy" => from(Release::V3_30),
+        "ClusterNetworkPolicy" | "LiveMigration" | "VirtualMachineInstanceMigration" => from(Release::V3_32),
+        "AdminNetworkPolicy" => aside::ADMIN_POLICIES,
+        "BaselineAdminNetworkPolicy" => aside::BASELINE_ADMIN_POLICIES,
+        _ => from(Release::V3_26),
     }
 }
 
@@ -84,6 +101,17 @@ pub const K8S_NETWORK_POLICY: Kind = kubernetes("networking.k8s.io", "v1", "Netw
 /// Kubernetes' `ClusterNetworkPolicy`.
 pub const K8S_CLUSTER_NETWORK_POLICY: Kind =
     kubernetes("policy.networking.k8s.io", "v1alpha2", "ClusterNetworkPolicy", "clusternetworkpolicies", false);
+/// Kubernetes' `AdminNetworkPolicy`, which Calico 3.29 to 3.31 read.
+pub const K8S_ADMIN_NETWORK_POLICY: Kind =
+    kubernetes("policy.networking.k8s.io", "v1alpha1", "AdminNetworkPolicy", "adminnetworkpolicies", false);
+/// Kubernetes' `BaselineAdminNetworkPolicy`, which Calico 3.30 and 3.31 read.
+pub const K8S_BASELINE_ADMIN_NETWORK_POLICY: Kind = kubernetes(
+    "policy.networking.k8s.io",
+    "v1alpha1",
+    "BaselineAdminNetworkPolicy",
+    "baselineadminnetworkpolicies",
+    false,
+);
 /// KubeVirt's `VirtualMachineInstanceMigration`.
 pub const VM_INSTANCE_MIGRATION: Kind =
     kubernetes("kubevirt.io", "v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations", true);

@@ -147,6 +147,12 @@ fn felix(ctx: &Context) -> Vec<Row> {
         either("LiveMigration", k::LIVE_MIGRATION, [k::VM_INSTANCE_MIGRATION], live_migration::new(ctx)),
         kubernetes_only("KubernetesNetworkPolicy", k::K8S_NETWORK_POLICY, policy::kubernetes(ctx)),
         kubernetes_only("KubernetesClusterNetworkPolicy", k::K8S_CLUSTER_NETWORK_POLICY, policy::cluster(ctx)),
+        kubernetes_only("AdminNetworkPolicy", k::K8S_ADMIN_NETWORK_POLICY, policy::admin(ctx)),
+        kubernetes_only(
+            "BaselineAdminNetworkPolicy",
+            k::K8S_BASELINE_ADMIN_NETWORK_POLICY,
+            policy::baseline_admin(ctx),
+        ),
         kubernetes_only("KubernetesEndpointSlice", k::ENDPOINT_SLICE, passthrough::new(k::ENDPOINT_SLICE, ctx)),
         kubernetes_only("KubernetesService", k::SERVICE, passthrough::new(k::SERVICE, ctx)),
         // Nodes produce the blocks in pod-CIDR mode.
@@ -232,7 +238,7 @@ mod tests {
     fn each_flavour_has_its_kinds() {
         let ctx = Context::default();
         for (syncer, etcd, kubernetes, folder) in [
-            (SyncerType::Felix, 19, 24, 28),
+            (SyncerType::Felix, 19, 26, 30),
             (SyncerType::Bgp, 6, 6, 7),
             (SyncerType::TunnelIpAllocation, 2, 2, 3),
             (SyncerType::NodeStatus, 1, 1, 1),

@@ -102,6 +102,8 @@ pub(super) async fn serve<S: Stream, P>(stream: S, client: Arc<Client>, shared: 
     client.set_line(Arc::downgrade(&passenger));
     let reason = {
         let _streaming = Counted::new(&feed.metrics().connections_streaming);
+        let _speaking =
+            Counted::new(&feed.metrics().connections_by_dialect.with_label_values(&[feed.key().line.as_str()]));
         let _seat = Seat::take(feed.clone(), client.id, passenger);
         stream_to(&line, inbound, &client, &shared.places).await
     };

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::handshake::Agent;
 use super::wire::Wire;
+use crate::model::release::Release;
 use crate::syncer::SyncerType;
 
 /// How far a connection has come.
@@ -58,6 +59,8 @@ pub struct ClientStatus {
     pub syncer: Option<SyncerType>,
     /// How it is encoded; `None` during the handshake.
     pub wire: Option<Wire>,
+    /// The release of Calico in whose dialect it is served; `None` during the handshake.
+    pub dialect: Option<Release>,
     /// How far it has come.
     pub state: ClientState,
     /// Sequence number of the last crumb that was handed to it.

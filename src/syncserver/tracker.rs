@@ -126,6 +126,7 @@ impl Client {
             agent: self.agent.get().cloned().unwrap_or_default(),
             syncer: feed.map(|feed| feed.key().syncer),
             wire: feed.map(|feed| feed.key().wire),
+            dialect: feed.map(|feed| feed.key().line),
             state: self.state(),
             sequence: mark.map_or(0, |mark| mark.sequence),
             lag: mark.map_or_else(Default::default, |mark| mark.age(now)),

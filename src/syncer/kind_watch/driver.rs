@@ -12,6 +12,7 @@ use tracing::{debug, error, info, warn};
 use super::machine::{Machine, Step, Verdict};
 use super::{KindEvent, KindStatus, Phase, Shared, Subscriber};
 use crate::datastore::{Error, Kind, ListPage, WatchBatch};
+use crate::model::release::Release;
 use crate::model::{Revision, no_revision};
 
 /// Longest wait for one page of a list. Datastores have time-outs of their own; this one keeps a kind from hanging
@@ -52,6 +53,10 @@ pub(super) struct KindWatch {
     may_hold: bool,
     /// The datastore does not know the kind: so it is until a list arrives, whatever fails meanwhile.
     absent: bool,
+    /// It is not permitted, counts as absent, and is not missed.
+    spared: bool,
+    /// The release of the cluster's own Calico when something last failed.
+    cluster_then: Option<Release>,
     /// When which failure was logged last.
     said: Option<(Instant, String)>,
 }
@@ -76,8 +81,19 @@ impl KindWatch {
             revision: no_revision(),
             error: None,
         });
-        let watch =
-            Self { kind, shared, machine, subscribers, joining, status, may_hold: false, absent: false, said: None };
+        let watch = Self {
+            kind,
+            shared,
+            machine,
+            subscribers,
+            joining,
+            status,
+            may_hold: false,
+            absent: false,
+            spared: false,
+            cluster_then: None,
+            said: None,
+        };
         (watch, status_reader)
     }
 
@@ -93,7 +109,7 @@ impl KindWatch {
             }
             match self.machine.step() {
                 Step::Pause(until) => {
-                    let absent = self.status.borrow().phase == Phase::Absent;
+                    let absent = self.status.borrow().phase == Phase::Absent && !self.spared;
                     let arrival = if absent { self.shared.datastore.arrival(&self.kind) } else { None };
                     let over = async {
                         match arrival {
@@ -103,6 +119,7 @@ impl KindWatch {
                     };
                     tokio::select! {
                         () = over => self.machine.pause_over(),
+                        () = self.shared.cluster_leaves(self.cluster_then) => self.machine.pause_over(),
                         Some(subscriber) = self.joining.recv() => self.join(subscriber),
                     }
                 }
@@ -137,6 +154,7 @@ impl KindWatch {
             };
             if self.machine.page_arrived() {
                 self.may_hold = true;
+                self.spared = false;
                 if std::mem::take(&mut self.absent) {
                     self.publish(Phase::Listing, None);
                 }
@@ -226,6 +244,13 @@ impl KindWatch {
     }
 
     async fn failed(&mut self, error: Error) {
+        self.cluster_then = self.shared.cluster_release();
+        if let Error::Forbidden { .. } = &error
+            && !self.may_hold
+            && let Some(why) = self.shared.spares(&self.kind)
+        {
+            return self.spare(&error, &why).await;
+        }
         let verdict = self.machine.failed(Instant::now(), &error);
         let is_news = self.machine.failures() == 1 || self.is_new_reason(&error);
         let is_absent = matches!(error, Error::KindAbsent { .. });
@@ -268,6 +293,17 @@ impl KindWatch {
                 self.send(KindEvent::Lost).await;
             }
         }
+    }
+
+    /// The kind may not be listed, and nobody misses it: it counts as absent.
+    async fn spare(&mut self, error: &Error, why: &str) {
+        self.machine.spared(Instant::now());
+        if !std::mem::replace(&mut self.spared, true) {
+            info!(kind = %self.kind, %error, why, "not permitted; the kind counts as absent, and is looked for again");
+        }
+        self.absent = true;
+        self.publish(Phase::Absent, Some(format!("not permitted, and counts as absent: {why}")));
+        self.send(KindEvent::Absent).await;
     }
 
     /// Whether a failure that follows others has a reason that is worth a line in the log.

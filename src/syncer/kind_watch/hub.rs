@@ -11,6 +11,7 @@ use tracing::{debug, info};
 use super::driver::KindWatch;
 use super::{KindStatus, Shared, Subscriber};
 use crate::datastore::{Datastore, Kind};
+use crate::model::release::Release;
 
 /// Late subscribers that may wait for the hub or for one kind: a handful, at a reload of the configuration.
 const JOINING: usize = 16;
@@ -45,7 +46,14 @@ impl KindHub {
     pub fn new(datastore: Arc<dyn Datastore>, seed: u64) -> Self {
         let (joiner, joining) = mpsc::channel(JOINING);
         let (statuses, _) = watch::channel(Vec::new());
-        Self { shared: Shared { datastore, seed }, kinds: HashMap::new(), joining, joiner, statuses }
+        Self { shared: Shared { datastore, seed, cluster: None }, kinds: HashMap::new(), joining, joiner, statuses }
+    }
+
+    /// Counts kinds as absent that are not permitted and that the cluster's own Calico does not read either.
+    #[must_use]
+    pub fn in_cluster_of(mut self, release: watch::Receiver<Option<Release>>) -> Self {
+        self.shared.cluster = Some(release);
+        self
     }
 
     /// Subscribes before the start.

@@ -213,6 +213,12 @@ impl Machine {
         if lost_now { Verdict::Lost } else { Verdict::Continue }
     }
 
+    /// Listing is not permitted, and nobody misses the kind: it is looked for again slowly.
+    pub(super) fn spared(&mut self, now: Instant) {
+        (self.failing_since, self.failures, self.lost) = (None, 0, false);
+        self.state = State::Paused { until: now + self.forbidden.next_delay(), then: Then::List };
+    }
+
     fn watch_was_good(&mut self) {
         self.went_well();
         self.backoff.reset();

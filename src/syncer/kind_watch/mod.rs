@@ -16,13 +16,16 @@ mod driver;
 mod hub;
 mod machine;
 
+use std::future::pending;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::datastore::{Datastore, Malformed, Object, WatchBatch};
+use super::kinds;
+use crate::datastore::{Datastore, Kind, Malformed, Object, WatchBatch};
 use crate::demand::Demand;
+use crate::model::release::Release;
 use crate::model::{AsOf, Revision};
 
 pub use hub::{Joiner, KindHub};
@@ -108,6 +111,35 @@ pub(crate) struct Shared {
     pub(crate) datastore: Arc<dyn Datastore>,
     /// Decides the jitter of pauses.
     pub(crate) seed: u64,
+    /// The release of the cluster's own Calico, if anybody finds out: a kind that it does not read is not missed where it is not permitted.
+    pub(crate) cluster: Option<watch::Receiver<Option<Release>>>,
+}
+
+impl Shared {
+    /// Why a kind that is not permitted is not missed, if it is not.
+    fn spares(&self, kind: &Kind) -> Option<String> {
+        self.cluster.as_ref()?;
+        let release = self.cluster_release();
+        let reads = kinds::read_by(kind).contain(release.unwrap_or(Release::Master));
+        (!reads).then(|| match release {
+            Some(release) => format!("Calico {release}, which this cluster runs, does not read it"),
+            None => "only agents of old releases are told of it".to_owned(),
+        })
+    }
+
+    /// The release of the cluster's own Calico.
+    fn cluster_release(&self) -> Option<Release> {
+        self.cluster.as_ref().and_then(|cluster| *cluster.borrow())
+    }
+
+    /// Waits until it is another one.
+    async fn cluster_leaves(&self, release: Option<Release>) {
+        let Some(mut cluster) = self.cluster.clone() else { return pending().await };
+        if cluster.wait_for(|now| *now != release).await.is_err() {
+            // Nobody will ever say so.
+            pending().await
+        }
+    }
 }
 
 #[cfg(test)]

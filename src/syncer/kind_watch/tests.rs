@@ -10,7 +10,7 @@ use super::*;
 use crate::datastore::memory::{MemoryStore, WatchFault};
 use crate::datastore::{Dialect, Event, Kind, Malformed, ObjectId};
 use crate::model::no_revision;
-use crate::syncer::kinds::{IP_POOL, POD, VM_INSTANCE_MIGRATION};
+use crate::syncer::kinds::{IP_POOL, POD, TIER, VM_INSTANCE_MIGRATION};
 
 fn id(name: &str) -> ObjectId {
     ObjectId { namespace: "".into(), name: name.into() }
@@ -414,4 +414,52 @@ async fn cancelling_stops_the_hub_even_while_a_subscriber_blocks() {
     watched.cancel.cancel();
     watched.running.await.expect("the hub does not panic");
     while watched.events.recv().await.is_some() {}
+}
+
+/// The role of an older release permits only what its own Typha reads, and the API server says of kinds that are not installed that they
+/// are not permitted.
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_the_clusters_calico_does_not_read_is_not_missed_where_it_is_not_permitted() {
+    let store = MemoryStore::new();
+    store.set_forbidden(&TIER, true);
+    let release = watch::Sender::new(None);
+    let mut hub = KindHub::new(Arc::new(store.clone()), 1).in_cluster_of(release.subscribe());
+    let (sender, mut events) = mpsc::channel(8);
+    hub.subscribe(TIER, Subscriber::new(7, sender));
+    let statuses = hub.statuses();
+    let running = tokio::spawn(hub.run(CancellationToken::new()));
+    let silent = async |events: &mut mpsc::Receiver<(usize, KindEvent)>| {
+        tokio::time::timeout(Duration::from_secs(300), next(events)).await.expect_err("nothing comes")
+    };
+    let phase = || statuses.borrow()[0].borrow().phase;
+    silent(&mut events).await;
+    assert_eq!(phase(), Phase::Retrying, "nobody knows what the cluster runs");
+    release.send_replace(Some(Release::V3_29));
+    silent(&mut events).await;
+    assert_eq!(phase(), Phase::Retrying, "3.29 reads tiers");
+    let told = Instant::now();
+    release.send_replace(Some(Release::V3_28));
+    assert_eq!(next(&mut events).await, "absent");
+    assert_eq!(told.elapsed(), Duration::ZERO, "at once");
+    assert_eq!(phase(), Phase::Absent);
+    let error = statuses.borrow()[0].borrow().error.clone().unwrap();
+    assert!(error.contains("not permitted") && error.contains("v3.28"), "{error}");
+    // The cluster is upgraded, its role first.
+    store.put(&TIER, object("a"));
+    store.set_forbidden(&TIER, false);
+    for expected in ["start", "objects a", "end"] {
+        loop {
+            let event = next(&mut events).await;
+            if event != "absent" {
+                assert_eq!(event, expected);
+                break;
+            }
+        }
+    }
+    assert_eq!(statuses.borrow()[0].borrow().error, None);
+    // What was there once is missed.
+    store.set_forbidden(&TIER, true);
+    silent(&mut events).await;
+    assert_eq!(phase(), Phase::Retrying);
+    running.abort();
 }

@@ -5,7 +5,10 @@ use serde_json::value::RawValue;
 
 use std::ffi::OsString;
 
+use tokio::sync::watch;
+
 use crate::datastore::{Dialect, Object, ObjectId};
+use crate::model::release::Release;
 use crate::model::schema::{self, Case, Fields};
 use crate::model::{KvPair, gojson, resource};
 
@@ -56,11 +59,13 @@ pub struct Context {
     pub use_pod_cidr: bool,
     /// First item of `FELIX_INTERFACEPREFIX`: what names of workload interfaces begin with.
     pub interface_prefix: String,
+    /// The release of the cluster's own Calico, as its ClusterInformation says.
+    pub cluster: watch::Sender<Option<Release>>,
 }
 
 impl Default for Context {
     fn default() -> Self {
-        Self { use_pod_cidr: false, interface_prefix: "cali".to_owned() }
+        Self { use_pod_cidr: false, interface_prefix: "cali".to_owned(), cluster: watch::Sender::new(None) }
     }
 }
 
@@ -120,6 +125,15 @@ pub(crate) fn body<T: DeserializeOwned>(object: &Object) -> Result<T, ConvertErr
 /// Refuses an object whose metadata Calico's clients could not read, for kinds whose data hold nothing of it.
 pub(crate) fn check_metadata(object: &Object, metadata: Option<&RawValue>) -> Result<(), ConvertError> {
     read_metadata(object, metadata).map(drop)
+}
+
+/// The same for Calico's own policies, of which Calico's client in etcd reads an annotation as well.
+pub(crate) fn check_policy_metadata(object: &Object, metadata: Option<&RawValue>) -> Result<(), ConvertError> {
+    let Some(metadata) = read_metadata(object, metadata)?.filter(|_| object.dialect == Dialect::Etcd) else {
+        return Ok(());
+    };
+    resource::check_metadata_annotation(&metadata)
+        .map_err(|error| ConvertError { reason: format!("metadata: {error}") })
 }
 
 /// The same for policies of Kubernetes, whose UID Calico makes another one of: that takes a UUID.

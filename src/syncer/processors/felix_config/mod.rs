@@ -5,8 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use tokio::sync::watch;
+
 use super::{Context, ConvertError, ObjectEvent, Processor, blank};
 use crate::datastore::{Object, ObjectId};
+use crate::model::release::{Release, Version};
 use crate::model::resource::Resource;
 use crate::model::schema::{self, Field, Fields, Node, Struct};
 use crate::model::{Key, KvPair, Revision, Value, keys, no_revision};
@@ -27,13 +30,13 @@ const READY_KEY: &str = "/calico/v1/Ready";
 /// The processor of `FelixConfiguration`.
 #[must_use]
 pub fn felix_configuration(_ctx: &Context) -> Box<dyn Processor> {
-    Box::new(ConfigSplitter::new(FELIX_CONFIGURATION))
+    Box::new(ConfigSplitter::new(FELIX_CONFIGURATION, None))
 }
 
 /// The processor of `ClusterInformation`.
 #[must_use]
-pub fn cluster_information(_ctx: &Context) -> Box<dyn Processor> {
-    Box::new(ConfigSplitter::new(CLUSTER_INFORMATION))
+pub fn cluster_information(ctx: &Context) -> Box<dyn Processor> {
+    Box::new(ConfigSplitter::new(CLUSTER_INFORMATION, Some(ctx.cluster.clone())))
 }
 
 /// What is different between the two kinds.
@@ -71,6 +74,8 @@ struct ConfigSplitter {
     spec: &'static Struct,
     /// Per object, the settings that it has only by annotation, to be blanked once the annotation goes.
     extra: HashMap<ObjectId, BTreeSet<String>>,
+    /// Where the release of the cluster's own Calico is told.
+    cluster: Option<watch::Sender<Option<Release>>>,
 }
 
 /// Whose settings a resource holds.
@@ -115,10 +120,10 @@ fn setting_name(field: &Field) -> Option<&str> {
 }
 
 impl ConfigSplitter {
-    fn new(kind: ConfigKind) -> Self {
+    fn new(kind: ConfigKind, cluster: Option<watch::Sender<Option<Release>>>) -> Self {
         let spec =
             schema::find(kind.spec).expect("the declarations of configuration resources are part of the program");
-        Self { kind, spec, extra: HashMap::new() }
+        Self { kind, spec, extra: HashMap::new(), cluster }
     }
 
     fn whole_key(&self, id: &ObjectId) -> Key {
@@ -134,6 +139,15 @@ impl ConfigSplitter {
             out.push(KvPair { key, value: Some(value), revision, v3_resource_version });
             return Ok(());
         };
+        if let Some(cluster) = self.cluster.as_ref().filter(|_| matches!(scope, Scope::Global)) {
+            let version =
+                resource.root.get("spec").and_then(|spec| spec.at(&["calicoVersion"])).and_then(Node::as_text);
+            let release = match Version::of(version.unwrap_or_default()) {
+                Version::Release(release) => Some(release),
+                Version::TooOld | Version::Unknown => None,
+            };
+            cluster.send_if_modified(|known| std::mem::replace(known, release) != release);
+        }
         let mut annotated: BTreeMap<&str, &str> =
             annotated_settings(&resource).filter(|_| self.kind.annotations).collect();
         if let Some(spec) = resource.root.get("spec").and_then(Node::as_struct) {
@@ -245,7 +259,7 @@ mod tests {
             body: body.to_owned().into(),
         };
         let mut out = Vec::new();
-        ConfigSplitter::new(kind).process(ObjectEvent::Put(&object), &mut out).unwrap();
+        ConfigSplitter::new(kind, None).process(ObjectEvent::Put(&object), &mut out).unwrap();
         let with_value = out.into_iter().filter_map(|pair| Some((pair.key, pair.value?, pair.revision)));
         with_value
             .map(|(key, value, revision)| {
@@ -312,14 +326,14 @@ mod tests {
         }
         let id = ObjectId { namespace: "".into(), name: "other".into() };
         let mut out = Vec::new();
-        ConfigSplitter::new(CLUSTER_INFORMATION).process(ObjectEvent::Delete(&id, None), &mut out).unwrap();
+        ConfigSplitter::new(CLUSTER_INFORMATION, None).process(ObjectEvent::Delete(&id, None), &mut out).unwrap();
         assert_eq!(out.len(), 1);
         assert!(out[0].value.is_none() && out[0].key.as_str() == key);
     }
 
     #[test]
     fn every_field_has_a_setting_of_its_own() {
-        let splitter = ConfigSplitter::new(FELIX_CONFIGURATION);
+        let splitter = ConfigSplitter::new(FELIX_CONFIGURATION, None);
         let keys: Vec<Key> = splitter.spec.fields.iter().filter_map(|field| Scope::Global.field_key(field)).collect();
         assert_eq!(keys.len(), splitter.spec.fields.len() - 1, "all but the node selector");
         assert_eq!(keys.iter().collect::<BTreeSet<_>>().len(), keys.len());

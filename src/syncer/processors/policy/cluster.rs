@@ -37,15 +37,7 @@ impl Convert for ClusterPolicies {
             "Baseline" => "kube-baseline",
             _ => return Ok(None),
         };
-        let (selector, namespace_selector) = match &spec.subject {
-            ClusterPolicyPeer { namespaces: Some(namespaces), .. } => {
-                (labels::pods(None), labels::namespaces(Some(namespaces)))
-            }
-            ClusterPolicyPeer { pods: Some(pods), .. } => {
-                (labels::pods(Some(&pods.pod_selector)), labels::namespaces(Some(&pods.namespace_selector)))
-            }
-            _ => return Ok(None),
-        };
+        let Some((selector, namespace_selector)) = subject(&spec.subject) else { return Ok(None) };
         let mut left_out = Vec::new();
         let ingress = rules(&spec.ingress, true, &mut left_out);
         let egress = rules(&spec.egress, false, &mut left_out);
@@ -61,6 +53,19 @@ impl Convert for ClusterPolicies {
             ..PolicySpec::default()
         };
         Ok(Some(converted(calico::global(v3), &left_out)))
+    }
+}
+
+/// Selectors of the endpoints that a policy is about, and of their namespaces.
+pub(super) fn subject(subject: &ClusterPolicyPeer) -> Option<(String, String)> {
+    match subject {
+        ClusterPolicyPeer { namespaces: Some(namespaces), .. } => {
+            Some((labels::pods(None), labels::namespaces(Some(namespaces))))
+        }
+        ClusterPolicyPeer { pods: Some(pods), .. } => {
+            Some((labels::pods(Some(&pods.pod_selector)), labels::namespaces(Some(&pods.namespace_selector))))
+        }
+        _ => None,
     }
 }
 
@@ -91,24 +96,43 @@ fn expand(rule: &ClusterPolicyRule, ingress: bool) -> Result<Vec<Rule>, String> 
     };
     let groups = groups(&rule.protocols)?;
     let peers = if ingress { &rule.from } else { &rule.to };
-    let entities: Vec<EntityRule> = peers.iter().map(|peer| entity(peer, ingress)).collect::<Result<_, _>>()?;
-    let metadata = (!rule.name.is_empty())
-        .then(|| RuleMetadata { annotations: Some(BTreeMap::from([("name".to_owned(), rule.name.clone())])) });
-    let mut rules = Vec::new();
-    for (protocol, ports) in groups.into_rules() {
-        for entity in &entities {
-            let mut peer = entity.clone();
-            let (source, destination) = if ingress {
-                (peer, EntityRule { ports: ports.clone(), ..EntityRule::default() })
-            } else {
-                peer.ports.clone_from(&ports);
-                (EntityRule::default(), peer)
-            };
-            let (action, protocol, metadata) = (action.to_owned(), protocol.clone(), metadata.clone());
-            rules.push(Rule { action, protocol, source, destination, metadata, ..Rule::default() });
+    Traffic { action, name: &rule.name, groups, peers, ingress }.into_rules()
+}
+
+/// What a rule of a cluster's policies is about.
+pub(super) struct Traffic<'a> {
+    /// As Calico calls it.
+    pub(super) action: &'a str,
+    /// May be empty.
+    pub(super) name: &'a str,
+    pub(super) groups: PortGroups,
+    pub(super) peers: &'a [ClusterPolicyPeer],
+    pub(super) ingress: bool,
+}
+
+impl Traffic<'_> {
+    /// One rule per protocol and peer; without peers none.
+    pub(super) fn into_rules(self) -> Result<Vec<Rule>, String> {
+        let Self { action, name, groups, peers, ingress } = self;
+        let entities: Vec<EntityRule> = peers.iter().map(|peer| entity(peer, ingress)).collect::<Result<_, _>>()?;
+        let metadata = (!name.is_empty())
+            .then(|| RuleMetadata { annotations: Some(BTreeMap::from([("name".to_owned(), name.to_owned())])) });
+        let mut rules = Vec::new();
+        for (protocol, ports) in groups.into_rules() {
+            for entity in &entities {
+                let mut peer = entity.clone();
+                let (source, destination) = if ingress {
+                    (peer, EntityRule { ports: ports.clone(), ..EntityRule::default() })
+                } else {
+                    peer.ports.clone_from(&ports);
+                    (EntityRule::default(), peer)
+                };
+                let (action, protocol, metadata) = (action.to_owned(), protocol.clone(), metadata.clone());
+                rules.push(Rule { action, protocol, source, destination, metadata, ..Rule::default() });
+            }
         }
+        Ok(rules)
     }
-    Ok(rules)
 }
 
 /// A peer. Of several that are set pods win over namespaces, and networks narrow either.

@@ -9,6 +9,7 @@ use crate::datastore::Kind;
 use crate::model::v1::policy::Policy;
 use crate::model::{Value, gojson, no_revision};
 
+mod admin;
 mod calico;
 mod cluster;
 mod kubernetes;
@@ -40,6 +41,18 @@ pub fn kubernetes(_context: &Context) -> Box<dyn Processor> {
 #[must_use]
 pub fn cluster(_context: &Context) -> Box<dyn Processor> {
     Box::new(Simple(cluster::ClusterPolicies))
+}
+
+/// The processor of Kubernetes' AdminNetworkPolicy.
+#[must_use]
+pub fn admin(_context: &Context) -> Box<dyn Processor> {
+    Box::new(Simple(admin::AdminPolicies::ADMIN))
+}
+
+/// The processor of Kubernetes' BaselineAdminNetworkPolicy.
+#[must_use]
+pub fn baseline_admin(_context: &Context) -> Box<dyn Processor> {
+    Box::new(Simple(admin::AdminPolicies::BASELINE))
 }
 
 /// A policy, and the rules that had to be left out of it.
@@ -94,6 +107,29 @@ mod tests {
         let [pair] = pairs.as_slice() else { panic!("one pair, not {pairs:?}") };
         let text = |value: &Value| String::from_utf8(value.bytes.to_vec()).unwrap();
         (pair.value.as_ref().map(text), error)
+    }
+
+    /// As in v3.31.7's answers.
+    #[test]
+    fn admin_policies_are_for_the_releases_that_read_them() {
+        let body = r#"{"metadata":{"name":"p"},"spec":{
+            "priority":30,
+            "subject":{"namespaces":{"matchLabels":{"team":"a"}}},
+            "ingress":[
+                {"name":"first","action":"Allow","from":[{"namespaces":{}},{"pods":{"namespaceSelector":{},"podSelector":{"matchLabels":{"b":"c"}}}}],
+                 "ports":[{"portNumber":{"protocol":"UDP","port":53}},{"portNumber":{"port":80}},{"portRange":{"start":81,"end":90}}]},
+                {"action":"Pass","from":[{"namespaces":{}}],"ports":[{"namedPort":"http"}]}],
+            "egress":[{"action":"Deny","to":[{"networks":["10.1.2.3/8"]}]}]}}"#;
+        let (value, error) = convert(admin(&Context::default()), Dialect::Kubernetes, body);
+        assert_eq!(error, None);
+        insta::assert_snapshot!(value.unwrap());
+        let (value, error) = convert(baseline_admin(&Context::default()), Dialect::Kubernetes, body);
+        assert_eq!(value, None);
+        assert!(error.unwrap().contains(r#"spec.ingress[1]: action "Pass" is none of Allow, Deny"#));
+        let nodes = r#"{"spec":{"subject":{"namespaces":{}},"egress":[{"action":"Deny","to":[{"nodes":{}}]}]}}"#;
+        let (value, error) = convert(admin(&Context::default()), Dialect::Kubernetes, nodes);
+        assert_eq!(value, None);
+        assert!(error.unwrap().contains("the whole policy is withheld"));
     }
 
     #[test]
