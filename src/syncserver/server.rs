@@ -123,6 +123,7 @@ impl Server {
         tls: Option<TlsSource>,
         format: fn(Wire) -> Arc<dyn WireFormat>,
     ) -> Bound<L> {
+        CloseReason::begin_series(&metrics.server.connections_closed);
         let seed = if config.seed == RANDOM_SEED { rand::random() } else { config.seed };
         let sources = caches
             .into_iter()
