@@ -15,6 +15,9 @@ mod data_model_vectors;
 #[path = "../support/need.rs"]
 mod need;
 
+#[path = "../support/wait.rs"]
+mod wait;
+
 #[path = "../support/etcd.rs"]
 mod real_etcd;
 
