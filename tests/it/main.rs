@@ -15,6 +15,9 @@ mod data_model_vectors;
 #[path = "../support/need.rs"]
 mod need;
 
+#[path = "../support/paused.rs"]
+mod paused;
+
 #[path = "../support/wait.rs"]
 mod wait;
 
