@@ -57,9 +57,12 @@ pub mod cli;
 #[cfg(test)]
 mod fuzzing;
 
-// The reader of the vectors is shared with the integration tests, for which the library is another crate.
+// The reader of the vectors is shared with the integration tests, for which the library is another crate, and so is paused time.
 #[cfg(test)]
 extern crate self as bulrush;
+#[cfg(test)]
+#[path = "../tests/support/paused.rs"]
+mod paused;
 #[cfg(test)]
 #[path = "../tests/support/vectors/mod.rs"]
 mod vectors;

@@ -75,6 +75,8 @@ mod need;
 #[path = "../../tests/support/etcd.rs"]
 #[allow(dead_code, reason = "tests use more of it")]
 mod real_etcd;
+#[path = "../../tests/support/wait.rs"]
+mod wait;
 
 use std::time::Duration;
 

@@ -134,9 +134,6 @@ fn labelled_of_old_lines(line: Release, update: &Update) -> Option<Value> {
                 controls.remove("dscp");
                 Some(())
             })?;
-            if fields.get("qosControls") == Some("{}") {
-                fields.remove("qosControls");
-            }
         }
         Some(())
     })
@@ -377,7 +374,7 @@ mod tests {
                 "/calico/v1/host/n/workload/k8s/p/endpoint/e".to_owned(),
                 r#"{"name":"c","labels":{},"qosControls":{"dscp":"EF"}}"#,
                 Release::V3_30,
-                r#"{"name":"c","labels":{}}"#,
+                r#"{"name":"c","labels":{},"qosControls":{}}"#,
             ),
             (
                 "/calico/resources/v3/projectcalico.org/bgpfilters/f".to_owned(),

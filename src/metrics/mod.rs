@@ -16,7 +16,6 @@ pub use process::register_process_metrics;
 pub use summary::Summary;
 
 use crate::syncer::SyncerType;
-use crate::syncserver::CloseReason;
 
 /// Window of most of Typha's summaries: values older than this no longer count.
 const WINDOW: Duration = Duration::from_secs(600);
@@ -255,7 +254,7 @@ pub struct ServerMetrics {
     pub connections_dropped: IntCounter,
     /// Ours: connections that the governor allows at the moment.
     pub connections_limit: IntGauge,
-    /// Ours: connections closed, by reason.
+    /// Ours: connections closed, by reason. The server begins the series of every reason when it is made.
     pub connections_closed: IntCounterVec,
     /// Ours: errors of `accept`.
     pub accept_errors: IntCounter,
@@ -267,10 +266,6 @@ impl ServerMetrics {
     pub fn new(registry: &Registry) -> Self {
         let closed = Opts::new("bulrush_connections_closed_total", "Number of client connections closed, by reason.");
         let closed = IntCounterVec::new(closed, &["reason"]).expect("metric options in this table are valid");
-        // All series from the start: a series that begins with the first burst has no increase to alert on.
-        for reason in CloseReason::LABELS {
-            closed.with_label_values(&[reason]);
-        }
         Self {
             connections_accepted: counter(
                 registry,

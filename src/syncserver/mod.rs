@@ -19,6 +19,7 @@
 //! - nobody waits for a slow client, and what is held for it is bounded: ring, snapshots and one encoded catch-up per feed, and per
 //!   client one filled output queue, one version of the map, and while it catches up a list of what it lacks.
 
+mod accepting;
 mod average;
 #[doc(hidden)]
 pub mod benching;

@@ -482,15 +482,18 @@ mod tests {
     }
 
     /// Writes down when it was served.
-    #[derive(Debug)]
+    #[derive(Debug, Default)]
     struct Witness {
         id: u64,
         log: Arc<Mutex<Vec<u64>>>,
         nudges: AtomicU64,
+        /// It panics instead.
+        panics: bool,
     }
 
     impl Passenger for Witness {
         fn serve(&self, _: &mut Pass<'_>) {
+            assert!(!self.panics, "cannot serve this");
             self.log.lock().expect("not poisoned").push(self.id);
         }
 
@@ -517,7 +520,7 @@ mod tests {
         let feed = Arc::clone(&lease);
         let shard = &feed.pump().shards[0];
         let log = Arc::new(Mutex::new(Vec::new()));
-        let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
+        let witness = |id| Arc::new(Witness { id, log: log.clone(), ..Witness::default() });
         let seats: Vec<Seat> = (1..=200).map(|id| Seat::take(feed.clone(), id, witness(id))).collect();
         let mut begins = Vec::new();
         for elsewhere in [false, true, false, true, true, true] {
@@ -541,7 +544,7 @@ mod tests {
         let (_cache, lease) = lone_feed();
         let pump = Pump::new(2);
         let log = Arc::new(Mutex::new(Vec::new()));
-        let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
+        let witness = |id| Arc::new(Witness { id, log: log.clone(), ..Witness::default() });
         let seat = |id| pump.shard_of(id).lock().insert(id, witness(id));
         let served = || std::mem::take(&mut *log.lock().expect("not poisoned"));
         let called = || {
@@ -570,36 +573,13 @@ mod tests {
         assert_eq!(called(), [true, true], "all end");
     }
 
-    /// Panics when it is served.
-    #[derive(Debug)]
-    struct Bomb;
-
-    impl Passenger for Bomb {
-        fn serve(&self, _: &mut Pass<'_>) {
-            panic!("cannot serve this");
-        }
-
-        fn nudge(&self) {}
-
-        fn position(&self) -> Option<Position> {
-            None
-        }
-
-        fn inspect(&self, _: &Check<'_>) -> Option<Found> {
-            Some(Found::default())
-        }
-
-        fn note_version(&self, _: &mut Pinned) {}
-
-        fn let_go(&self) {}
-    }
-
     #[tokio::test(start_paused = true)]
     async fn a_pump_that_panics_is_a_failure() {
         let (mut cache, lease) = lone_feed();
         let feed = Arc::clone(&lease);
         // More than the feed serves itself.
-        let _seats: Vec<Seat> = (0..=TURN as u64).map(|id| Seat::take(feed.clone(), id, Arc::new(Bomb))).collect();
+        let bomb = Arc::new(Witness { panics: true, ..Witness::default() });
+        let _seats: Vec<Seat> = (0..=TURN as u64).map(|id| Seat::take(feed.clone(), id, bomb.clone())).collect();
         change(&mut cache, b"1");
         assert_eq!(feed.tasks().failure().await.to_string(), "task felix-gob-plain-pump-0 panicked: cannot serve this");
     }
@@ -637,7 +617,7 @@ mod tests {
         let (mut cache, lease) = lone_feed_with_pace(PACE);
         let feed = Arc::clone(&lease);
         let log = Arc::new(Mutex::new(Vec::new()));
-        let witness = |id| Arc::new(Witness { id, log: log.clone(), nudges: AtomicU64::new(0) });
+        let witness = |id| Arc::new(Witness { id, log: log.clone(), ..Witness::default() });
         let _seats: Vec<Seat> = (1..=CLIENTS).map(|id| Seat::take(feed.clone(), id, witness(id))).collect();
         let served = || std::mem::take(&mut *log.lock().expect("not poisoned")).len() as u64;
         let start = Instant::now();
@@ -708,7 +688,7 @@ mod tests {
     async fn everybody_is_nudged_when_the_feed_ends() {
         let (cache, lease) = lone_feed();
         let feed = Arc::clone(&lease);
-        let witness = Arc::new(Witness { id: 1, log: Arc::default(), nudges: AtomicU64::new(0) });
+        let witness = Arc::new(Witness { id: 1, ..Witness::default() });
         let _seat = Seat::take(feed.clone(), 1, witness.clone());
         drop(cache);
         eventually("its pump has ended", || witness.nudges.load(Ordering::SeqCst) >= 1).await;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use prometheus::IntCounterVec;
+
 use super::average::LOWEST_BYTES_PER_SEC;
 use crate::syncer::SyncerType;
 
@@ -118,6 +120,14 @@ impl CloseReason {
         };
         debug_assert!(Self::LABELS.contains(&label), "{label} is not listed");
         label
+    }
+
+    /// Begins the series of every reason in the metric that counts them: one that begins with its first burst has no increase to
+    /// alert on.
+    pub(super) fn begin_series(closed: &IntCounterVec) {
+        for label in Self::LABELS {
+            closed.with_label_values(&[label]);
+        }
     }
 
     /// Whether this is how connections end in everyday life: logged as information, not as a warning.

@@ -6,10 +6,9 @@
 //! ```
 //!
 //! Nothing that a single connection does can hold up the loop here: TLS and hello happen in the connection's own task, under
-//! a time-out; a failing `accept` is tried again after a pause.
+//! a time-out. [`super::accepting`] brings the next connection, and tries again where that fails.
 
 use std::collections::BTreeMap;
-use std::future::pending;
 use std::io;
 use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
@@ -25,6 +24,7 @@ use tokio::time::{Instant, MissedTickBehavior, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::accepting::{Accepting, next_connection};
 use super::calls::Order;
 use super::config::{Config, RANDOM_SEED};
 use super::connection::{Counted, Shared, serve};
@@ -47,13 +47,6 @@ use crate::snapcache::Reader;
 use crate::syncer::SyncerType;
 use crate::syncproto::format::WireFormat;
 use crate::tasks::{TaskFailure, TaskRegistry, panic_message};
-
-/// Pause after the first failure of `accept`. The usual cause is that file descriptors have run out, and then every
-/// connection that ends helps.
-const ACCEPT_PAUSE_MIN: Duration = Duration::from_millis(5);
-
-/// Longest pause between attempts to accept: how long a healthy server may seem deaf after the cause has gone.
-const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// Least interval of anything periodic: a setting of nothing at all must not make a loop spin.
 const TICK: Duration = Duration::from_millis(1);
@@ -123,6 +116,7 @@ impl Server {
         tls: Option<TlsSource>,
         format: fn(Wire) -> Arc<dyn WireFormat>,
     ) -> Bound<L> {
+        CloseReason::begin_series(&metrics.server.connections_closed);
         let seed = if config.seed == RANDOM_SEED { rand::random() } else { config.seed };
         let feed_config = FeedConfig {
             max_message_size: config.max_message_size.max(1),
@@ -302,7 +296,7 @@ impl<L: Listener> Bound<L> {
         shared.feeds.connections_run_here();
         let connections = TaskTracker::new();
         let slots = Slots::new(config.max_handshakes);
-        let mut accepting = Some(Accepting { listener, slots, slot: None, pause: None });
+        let mut accepting = Some(Accepting::new(listener, slots));
         // The upper half is random so that numbers of different lives of the server do not meet in one log.
         let mut next_id = (seed & 0xffff_ffff_0000_0000) | 1;
         let mut phase = state.phase.subscribe();
@@ -401,55 +395,6 @@ async fn end_of(failed: bool, end: impl Future<Output = ()>) {
         end.await;
     } else if timeout(FAILED_STOP, end).await.is_err() {
         tracing::warn!("parts of the server did not end in time after a task had failed");
-    }
-}
-
-/// The inlet of a running server.
-struct Accepting<L> {
-    listener: L,
-    slots: Slots,
-    slot: Option<OwnedSemaphorePermit>,
-    pause: Option<(Duration, Instant)>,
-}
-
-/// The next connection, with its right to be in handshake. Waits forever when nothing is accepted any more.
-///
-/// # Cancel safety
-/// Cancel safe: what has been achieved is kept in `accepting`.
-async fn next_connection<L: Listener>(
-    accepting: Option<&mut Accepting<L>>,
-    metrics: &ServerMetrics,
-) -> (L::Stream, SocketAddr, OwnedSemaphorePermit) {
-    let Some(accepting) = accepting else { return pending().await };
-    loop {
-        if let Some((_, until)) = accepting.pause {
-            sleep_until(until).await;
-        }
-        let slot = match accepting.slot.take() {
-            Some(slot) => slot,
-            None => accepting.slots.take().await,
-        };
-        let slot = accepting.slot.insert(slot);
-        debug_assert_eq!(slot.num_permits(), 1, "one connection, one slot");
-        match accepting.listener.accept().await {
-            Ok((stream, peer)) => {
-                accepting.pause = None;
-                if let Some(slot) = accepting.slot.take() {
-                    return (stream, peer, slot);
-                }
-            }
-            Err(error) => {
-                metrics.accept_errors.inc();
-                let pause = accepting.pause.map_or(ACCEPT_PAUSE_MIN, |(last, _)| (last * 2).min(ACCEPT_PAUSE_MAX));
-                if accepting.pause.is_none() {
-                    tracing::warn!(
-                        %error,
-                        "cannot accept connections, trying again; if it says too many open files, raise the limit of file descriptors"
-                    );
-                }
-                accepting.pause = Some((pause, Instant::now() + pause));
-            }
-        }
     }
 }
 

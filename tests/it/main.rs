@@ -15,6 +15,12 @@ mod data_model_vectors;
 #[path = "../support/need.rs"]
 mod need;
 
+#[path = "../support/paused.rs"]
+mod paused;
+
+#[path = "../support/wait.rs"]
+mod wait;
+
 #[path = "../support/etcd.rs"]
 mod real_etcd;
 
@@ -35,6 +41,7 @@ mod agents;
 mod bad_objects;
 mod certificates;
 mod deploy;
+mod dialects;
 mod hostile;
 mod kubernetes;
 mod process;

@@ -150,17 +150,29 @@ impl Daemon {
         self.child.id()
     }
 
-    /// The most memory that it ever had allocated, in bytes: its peak without the program's own pages, which only become more
-    /// and are many in a build with debug information.
+    /// What it has allocated now, in bytes: its memory without the program's own pages, which only become more and are many in a
+    /// build with debug information.
+    pub(crate) fn memory(&self) -> anyhow::Result<u64> {
+        let [allocated] = self.in_status(["RssAnon:"])?;
+        Ok(allocated)
+    }
+
+    /// The most that it ever had allocated, in bytes.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
+        let [peak, files, shared, allocated] = self.in_status(["VmHWM:", "RssFile:", "RssShmem:", "RssAnon:"])?;
+        Ok(peak.saturating_sub(files + shared).max(allocated))
+    }
+
+    /// What the kernel says of its memory under these names, all of the same moment, in bytes.
+    fn in_status<const N: usize>(&self, names: [&str; N]) -> anyhow::Result<[u64; N]> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
-        let bytes = |name: &str| -> anyhow::Result<u64> {
+        let mut values = [0; N];
+        for (value, name) in values.iter_mut().zip(names) {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).with_context(|| format!("no {name}"))?;
             let kib: u64 = line.split_whitespace().next().context("a number")?.parse()?;
-            Ok(kib << 10)
-        };
-        let of_files = bytes("RssFile:")? + bytes("RssShmem:")?;
-        Ok(bytes("VmHWM:")?.saturating_sub(of_files).max(bytes("RssAnon:")?))
+            *value = kib << 10;
+        }
+        Ok(values)
     }
 
     /// Sends it a signal by name, for example `TERM`.

@@ -11,6 +11,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, ExtendedKeyUsa
 use tempfile::TempDir;
 
 use crate::need::{Program, need};
+use crate::wait::eventually;
 
 /// How long a started server may take until it answers. Loopback, no fsync: normally well below a second.
 const READY_WITHIN: Duration = Duration::from_secs(30);
@@ -129,21 +130,16 @@ impl Etcd {
             command.arg("--trusted-ca-file").arg(&tls.ca).arg("--client-cert-auth");
         }
         let mut child = command.spawn().expect("start etcd");
-        let ready = async {
-            loop {
-                if child.try_wait().unwrap().is_some() {
-                    return false;
-                }
-                let mut client = self.client().await;
-                if client.status().await.is_ok_and(|status| status.leader() != 0) {
-                    return true;
-                }
-                tokio::time::sleep(Duration::from_millis(20)).await;
+        let answers = eventually("etcd answers", READY_WITHIN, async || {
+            if child.try_wait().unwrap().is_some() {
+                return Some(false);
             }
-        };
-        let ready = tokio::time::timeout(READY_WITHIN, ready).await;
+            let mut client = self.client().await;
+            client.status().await.is_ok_and(|status| status.leader() != 0).then_some(true)
+        });
+        let answers = answers.await;
         self.child = Some(child);
-        ready.expect("etcd did not answer in time")
+        answers.expect("etcd runs")
     }
 }
 

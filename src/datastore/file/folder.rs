@@ -10,7 +10,8 @@
 //!  any ── the folder is away ──► held ── it is back ──► compared again
 //! ```
 //!
-//! Fed by scans, feeds lists and watches through [`Folder::objects`] and [`Folder::changes_after`].
+//! Fed by scans, feeds lists and watches through [`Folder::objects`] and [`Folder::changes_after`]. [`files`] says how each file
+//! counts, [`hold`] whether a mass deletion may happen, [`log`] has what watches follow.
 //!
 //! Rules:
 //! - A file that cannot be read or parsed, or that has no bytes, keeps its last good resources. At the first load there are none:
@@ -22,43 +23,33 @@
 //!   depends on nothing but the files, so that it is the same after a restart.
 //! - The version counts the reloads that changed something. An object's revision is the version that changed it.
 //! - A reload that would delete more than [`HOLD_ABOVE`] objects and more than half of all, or that finds another, empty
-//!   folder at the path (an unmounted volume), is held as a whole. It is applied once it has been the same for [`HOLD_TIME`]
-//!   and [`CONFIRM_FILE`] has the code of exactly these objects. A code that was there before confirms nothing.
+//!   folder at the path (an unmounted volume), is held as a whole. It is applied once it has been the same for
+//!   [`hold::HOLD_TIME`] and [`super::scan::CONFIRM_FILE`] has the code of exactly these objects. A code that was there before
+//!   confirms nothing.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::super::{Event, Kind, Object};
+use self::files::{Files, Owned, SETTLE, elect};
+use self::hold::{HOLD_ABOVE, Hold};
+use self::log::Log;
+use super::super::{Kind, Object};
 use super::known;
-use super::parse::{Digest, Identity, ParseError, Resource};
-use super::scan::{CONFIRM_FILE, FileRead, Found, RootId, Scan, Stamp};
+use super::parse::{Digest, Identity, Resource};
+use super::scan::{RootId, Scan, Stamp};
 use super::{FileError, FileStatus};
 use crate::model::Revision;
 
-/// A reload may delete this many objects without being held, however few there are.
-pub(super) const HOLD_ABOVE: usize = 20;
-/// How long a file must be still before objects that are missing in it count as deleted, and before it counts at the first load. A
-/// program that writes several documents rarely pauses for so long between two of them.
-pub(super) const SETTLE: Duration = Duration::from_secs(1);
-/// How long a held deletion must be the same before its confirmation counts: a folder that is copied, mounted or synchronised at the
-/// moment has changed once more by then.
-pub(super) const HOLD_TIME: Duration = Duration::from_secs(10);
-/// A file that is written to for so long without a pause is named as an error.
-const WRITING_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a file that is named so is looked at.
-const WRITING_RETRY: Duration = Duration::from_secs(5);
-/// Bytes of a digest that the code of a deletion shows, as twice as many hexadecimal digits. It guards against mistakes, not
-/// against attackers: those could write the files as well.
-const CODE_BYTES: usize = 6;
-/// Reloads that a watch may be behind; a later one has to list again.
-const MAX_LOG_RELOADS: usize = 64;
-/// Changes that are remembered for watches that are behind, over all reloads.
-const MAX_LOG_CHANGES: usize = 200_000;
+mod files;
+mod hold;
+mod log;
+
+pub(super) use self::log::Change;
+
 /// Errors that the status names one by one.
 const MAX_STATUS_ERRORS: usize = 100;
 
@@ -88,47 +79,12 @@ pub(super) struct Folder {
     root: Option<RootId>,
     /// The folder was away at the last look.
     away: bool,
-    files: BTreeMap<Arc<Path>, FileState>,
+    files: Files,
     objects: BTreeMap<Identity, Live>,
     version: u64,
-    /// Why the content stays as it is.
-    held: Option<String>,
-    suspect: Option<Suspect>,
-    /// A confirmation that was there at a look at which it was not asked for.
-    stale: Option<String>,
-    log: VecDeque<LogEntry>,
-    /// Changes up to this version are no longer in the log.
-    log_floor: u64,
+    hold: Hold,
+    log: Log,
     errors: Vec<FileError>,
-}
-
-#[derive(Clone, Debug)]
-struct FileState {
-    /// Of the bytes last seen, good or bad. `None`: look again.
-    seen: Option<Digest>,
-    /// `None`: it could not be read, or changed meanwhile.
-    still: Option<Still>,
-    /// It is being written to.
-    writing: Option<Writing>,
-    good: Arc<[Resource]>,
-    error: Option<ParseError>,
-}
-
-/// The time from which on a file has looked as it does.
-#[derive(Clone, Copy, Debug)]
-struct Still {
-    stamp: Stamp,
-    /// When it was first seen so.
-    seen: Instant,
-    /// How old the last change was then.
-    age: Duration,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Writing {
-    since: Instant,
-    /// When it is worth another look.
-    again: Instant,
 }
 
 #[derive(Clone, Debug)]
@@ -158,45 +114,6 @@ struct Missing {
     next: Option<Instant>,
 }
 
-/// A deletion that has to be confirmed.
-#[derive(Debug)]
-struct Suspect {
-    code: String,
-    /// The time from which on the deletion would be exactly this one.
-    since: Instant,
-}
-
-/// A resource and the file that has it.
-type Owned = (Resource, Arc<Path>);
-
-#[derive(Debug)]
-struct LogEntry {
-    version: u64,
-    changes: Arc<[Change]>,
-}
-
-/// A change of one object.
-#[derive(Clone, Debug)]
-pub(super) struct Change {
-    resource: Resource,
-    /// Version of `resource`.
-    revision: Revision,
-    deleted: bool,
-}
-
-impl Change {
-    /// Whether it concerns the kind.
-    pub(super) fn is_of(&self, kind: &Kind) -> bool {
-        self.resource.is_of(kind)
-    }
-
-    /// The change as watches report it.
-    pub(super) fn event(&self) -> Event {
-        let object = self.resource.object(&self.revision);
-        if self.deleted { Event::Delete { id: object.id.clone(), last: Some(object) } } else { Event::Put(object) }
-    }
-}
-
 impl Folder {
     /// Nothing is loaded yet. `quiet`: how long a file must be still before it is taken. `serve_incomplete`: the first load may
     /// lack files that cannot be read.
@@ -221,29 +138,21 @@ impl Folder {
             Ok(root) => *root,
             Err(reason) => {
                 self.away = true;
-                self.suspect = None;
-                self.held = Some(format!("the folder is away ({reason}): its content is kept"));
+                self.hold.away(format!("the folder is away ({reason}): its content is kept"));
                 return Outcome::default();
             }
         };
-        if self.stale != scan.confirmation {
-            self.stale = None;
-        }
+        let given = scan.confirmation.as_deref();
+        self.hold.looking(given);
         let outcome = self.compare(root, scan, now);
-        if let Some(given) = &scan.confirmation
-            && self.suspect.as_ref().is_none_or(|suspect| suspect.code != *given)
-        {
-            self.stale = Some(given.clone());
-        }
-        if self.stale.is_some() {
-            let reason = "no deletion is held that this confirms, or it was here before: remove this file";
-            self.errors.push(FileError { file: CONFIRM_FILE.to_owned(), line: None, reason: reason.to_owned() });
-        }
+        self.errors.extend(self.hold.looked(given));
         outcome
     }
 
     fn compare(&mut self, root: RootId, scan: &Scan, now: Instant) -> Outcome {
-        let files = self.merge_files(scan, now);
+        let given = scan.confirmation.as_deref();
+        let needed = if self.version == 0 { SETTLE } else { self.quiet };
+        let files = files::merge(&self.files, scan, needed, now);
         let (winners, doubles) = elect(&files);
         let mut broken: Vec<FileError> = files.iter().filter_map(|(path, file)| file.broken(path)).collect();
         broken.extend(scan.partial.iter().map(|(folder, reason)| FileError {
@@ -262,7 +171,7 @@ impl Folder {
                 return Outcome { again, ..Outcome::default() };
             }
             if let Some(reason) = incomplete(no_files, &broken).filter(|_| !self.serve_incomplete) {
-                self.held = Some(reason);
+                self.hold.reason = Some(reason);
                 return Outcome { again, ..Outcome::default() };
             }
             self.arrived(root);
@@ -275,7 +184,7 @@ impl Folder {
                 "another folder is here now and it is empty, as when a volume is not mounted: all {} objects would be deleted",
                 all.len()
             );
-            if let Err(again) = self.confirm(&all, &what, scan, now) {
+            if let Err(again) = self.hold.confirm(&all, &what, given, now) {
                 return Outcome { again, ..Outcome::default() };
             }
             self.files = files;
@@ -291,7 +200,7 @@ impl Folder {
             return Outcome { again, ..self.apply(&winners, &missing.settled) };
         }
         let what = format!("{gone} of {all} objects would be deleted");
-        match self.confirm(&missing.all, &what, scan, now) {
+        match self.hold.confirm(&missing.all, &what, given, now) {
             Ok(()) if missing.next.is_none() => {
                 self.arrived(root);
                 Outcome { again, confirmed: true, ..self.apply(&winners, &missing.all) }
@@ -303,41 +212,9 @@ impl Folder {
 
     /// Nothing is held any more: the folder is the one that counts.
     fn arrived(&mut self, root: RootId) {
-        self.held = None;
-        self.suspect = None;
+        self.hold.over();
         self.away = false;
         self.root = Some(root);
-    }
-
-    /// Whether the deletion of these objects may happen: `Err` if not, with the time of the next look that may change that. Once
-    /// it has been asked for [`SETTLE`], it is held.
-    fn confirm(
-        &mut self,
-        gone: &BTreeSet<Identity>,
-        what: &str,
-        scan: &Scan,
-        now: Instant,
-    ) -> Result<(), Option<Instant>> {
-        let code = code_of(gone);
-        let since = self.suspect.as_ref().filter(|suspect| suspect.code == code).map_or(now, |suspect| suspect.since);
-        let counts = since + HOLD_TIME;
-        let given = scan.confirmation.as_ref() == Some(&code);
-        if given && self.stale.is_none() && now >= counts {
-            return Ok(());
-        }
-        let seconds = HOLD_TIME.as_secs();
-        let stale =
-            if given && self.stale.is_some() { " anew: it was there before, so remove the file first" } else { "" };
-        // Before the objects have been missing for long enough it may be a file that is just being written.
-        if now >= since + SETTLE {
-            self.held = Some(format!(
-                "{what}, so nothing is changed until that is confirmed: if they are to go, write {code} into the file \
-                 {CONFIRM_FILE} of the folder{stale}; it counts when the folder has been like this for {seconds} s"
-            ));
-        }
-        self.suspect = Some(Suspect { code, since });
-        let next = if now < since + SETTLE { Some(since + SETTLE) } else { given.then_some(counts) };
-        Err(next.filter(|next| *next > now))
     }
 
     /// Objects that the folder does not have any more, of files that can be read and are not being written.
@@ -372,11 +249,10 @@ impl Folder {
 
     /// The reloads after a version, oldest first; `None` if that version is unknown or too long ago.
     pub(super) fn changes_after(&self, version: u64) -> Option<Vec<(u64, Arc<[Change]>)>> {
-        if version < self.log_floor || version > self.version || version == 0 {
+        if version > self.version || version == 0 {
             return None;
         }
-        let later = self.log.iter().filter(|entry| entry.version > version);
-        Some(later.map(|entry| (entry.version, Arc::clone(&entry.changes))).collect())
+        self.log.after(version)
     }
 
     /// What there is to know about the folder.
@@ -392,75 +268,8 @@ impl Folder {
             error_count: self.errors.len(),
             errors: self.errors.iter().take(MAX_STATUS_ERRORS).cloned().collect(),
             version: self.version,
-            held: self.held.clone(),
+            held: self.hold.reason.clone(),
         }
-    }
-
-    /// The files as they count after the scan.
-    fn merge_files(&self, scan: &Scan, now: Instant) -> BTreeMap<Arc<Path>, FileState> {
-        let mut files = BTreeMap::new();
-        for (path, found) in &scan.files {
-            if let Some(state) = self.merge_file(self.files.get(path), found, now) {
-                files.insert(Arc::clone(path), state);
-            }
-        }
-        for (path, before) in &self.files {
-            if !files.contains_key(path) && scan.partial.iter().any(|(folder, _)| path.starts_with(folder)) {
-                files.insert(Arc::clone(path), before.clone());
-            }
-        }
-        files
-    }
-
-    fn merge_file(&self, before: Option<&FileState>, found: &Found, now: Instant) -> Option<FileState> {
-        let still = found.stamp.map(|(stamp, age)| {
-            let unchanged = before.and_then(|before| before.still).filter(|still| still.stamp == stamp);
-            unchanged.unwrap_or(Still { stamp, seen: now, age })
-        });
-        let good = before.map_or_else(|| Arc::from([]), |before| Arc::clone(&before.good));
-        let bad = |seen, error| FileState { seen, still, writing: None, good: Arc::clone(&good), error: Some(error) };
-        let needed = if self.version == 0 { SETTLE } else { self.quiet };
-        let quiet_at = still.map(|still| still.seen + needed.saturating_sub(still.age));
-        Some(match &found.read {
-            FileRead::Unchanged => FileState { still, ..before?.clone() },
-            FileRead::Unreadable(reason) => bad(None, unread(reason)),
-            FileRead::Changing => Self::being_written(before, good, None, now + needed, now),
-            FileRead::Read { .. } if quiet_at.is_some_and(|quiet_at| quiet_at > now) => {
-                Self::being_written(before, good, still, quiet_at.unwrap_or(now), now)
-            }
-            FileRead::Read { digest, empty: true, .. } => {
-                let reason = "it has no bytes, which is taken for half-written: its last good resources are kept; \
-                              remove the file, or leave a comment in it, to drop them";
-                bad(Some(*digest), unread(reason))
-            }
-            FileRead::Read { digest, parsed: Ok(resources), .. } => {
-                FileState { seen: Some(*digest), still, writing: None, good: Arc::clone(resources), error: None }
-            }
-            FileRead::Read { digest, parsed: Err(error), .. } => bad(Some(*digest), error.clone()),
-        })
-    }
-
-    /// A file that is not still yet: it is what it was, and is looked at again.
-    fn being_written(
-        before: Option<&FileState>,
-        good: Arc<[Resource]>,
-        still: Option<Still>,
-        again: Instant,
-        now: Instant,
-    ) -> FileState {
-        let since = before.and_then(|before| before.writing).map_or(now, |writing| writing.since);
-        let mut error = before.and_then(|before| before.error.clone());
-        let mut again = again;
-        if now.saturating_duration_since(since) >= WRITING_PATIENCE {
-            let reason = format!(
-                "it has been written to for {} s without a pause: its last good resources are kept; write it elsewhere, and \
-                 rename it into the folder when it is complete",
-                WRITING_PATIENCE.as_secs()
-            );
-            error = Some(unread(&reason));
-            again = now + WRITING_RETRY;
-        }
-        FileState { seen: None, still, writing: Some(Writing { since, again }), good, error }
     }
 
     /// Takes over the content of the files, and deletes only the objects that may go.
@@ -497,26 +306,12 @@ impl Folder {
         }
         self.version = next;
         if first_load {
-            self.log_floor = next;
+            self.log.begin(next);
         } else {
-            self.log.push_back(LogEntry { version: next, changes: Arc::from(changes) });
+            self.log.push(next, changes);
         }
-        self.trim_log();
         Outcome { applied: true, put, deleted, ..Outcome::default() }
     }
-
-    fn trim_log(&mut self) {
-        let mut total: usize = self.log.iter().map(|entry| entry.changes.len()).sum();
-        while self.log.len() > MAX_LOG_RELOADS || total > MAX_LOG_CHANGES {
-            let Some(oldest) = self.log.pop_front() else { return };
-            total -= oldest.changes.len();
-            self.log_floor = oldest.version;
-        }
-    }
-}
-
-fn unread(reason: &str) -> ParseError {
-    ParseError { line: None, reason: reason.to_owned() }
 }
 
 /// Why a first load is not enough, if it is not.
@@ -535,40 +330,6 @@ fn incomplete(no_files: bool, broken: &[FileError]) -> Option<String> {
         "nothing is served before every file can be read, since agents would delete what is missing (mend or remove the \
          file, or set FileServeIncomplete): {first}{more}"
     ))
-}
-
-/// The file of each resource, and the resources that two files have.
-fn elect(files: &BTreeMap<Arc<Path>, FileState>) -> (BTreeMap<Identity, Owned>, Vec<FileError>) {
-    let mut winners: BTreeMap<Identity, Owned> = BTreeMap::new();
-    let mut doubles = Vec::new();
-    for (path, file) in files {
-        for resource in &*file.good {
-            if let Some((used, owner)) = winners.get(&resource.identity) {
-                let reason =
-                    format!("{} is also in {} line {}, which is used", resource.identity, owner.display(), used.line);
-                doubles.push(FileError { file: path.display().to_string(), line: Some(resource.line), reason });
-            } else {
-                winners.insert(resource.identity.clone(), (resource.clone(), Arc::clone(path)));
-            }
-        }
-    }
-    (winners, doubles)
-}
-
-/// The same for the same objects, in every replica.
-fn code_of(objects: &BTreeSet<Identity>) -> String {
-    let mut hash = Sha256::new();
-    for Identity { group, kind, id } in objects {
-        hash.update(format!("{group}\n{kind}\n{}\n{}\n", id.namespace, id.name));
-    }
-    hash.finalize().iter().take(CODE_BYTES).map(|byte| format!("{byte:02x}")).collect()
-}
-
-impl FileState {
-    fn broken(&self, path: &Path) -> Option<FileError> {
-        let error = self.error.as_ref()?;
-        Some(FileError { file: path.display().to_string(), line: error.line, reason: error.reason.clone() })
-    }
 }
 
 /// Turns what [`Folder::objects`] gave into objects, outside of any lock.

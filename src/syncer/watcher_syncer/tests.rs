@@ -12,6 +12,7 @@ use crate::datastore::memory::{MemoryStore, WatchFault};
 use crate::datastore::{Dialect, Event, Kind, ObjectId};
 use crate::metrics::SyncerMetrics;
 use crate::model::{AsOf, Key, KvPair, UpdateType, Value, no_revision};
+use crate::paused::in_paused_time;
 use crate::problems::ProblemBook;
 use crate::syncer::kinds::{IP_POOL, NAMESPACE, POD};
 use crate::syncer::processors::{ConvertError, ObjectEvent, Processor};
@@ -352,12 +353,7 @@ proptest! {
     /// Whatever the datastore does meanwhile, the agent ends with its content, and in sync.
     #[test]
     fn the_agent_ends_with_the_datastores_content(ops in proptest::collection::vec(any_op(), 0..40)) {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime can be built");
-        runtime.block_on(async {
+        in_paused_time(async {
             let store = MemoryStore::new();
             store.set_page_size(2);
             let mut running = Running::start(store.clone());

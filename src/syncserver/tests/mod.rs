@@ -1,6 +1,8 @@
 //! The server as its clients see it. Time is paused, pipes are in memory; nothing here waits for real
 //! (but in [`sockets`], where the kernel takes part).
 
+mod client;
+mod counted;
 mod drain;
 mod failures;
 mod handshake;

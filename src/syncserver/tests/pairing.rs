@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::harness::*;
 use crate::model::{SyncStatus, SyncerEvent};
+use crate::paused::in_paused_time;
 use crate::syncserver::Config;
 use crate::syncserver::jitter::Jitter;
 
@@ -154,8 +155,6 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
     #[test]
     fn whatever_happens_clients_end_with_the_map(acts in acts(), seed in any::<u64>()) {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build()
-            .expect("a runtime");
-        runtime.block_on(play(acts, seed));
+        in_paused_time(play(acts, seed));
     }
 }

@@ -15,7 +15,7 @@ use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::model::{SyncStatus, SyncerEvent};
 use crate::snapcache::SnapCache;
 use crate::syncer::SyncerType;
-use crate::syncserver::{Bound, ClientState, Config, Listener, Metrics, Server, TcpInlet};
+use crate::syncserver::{Bound, Config, Listener, Metrics, Server, TcpInlet};
 
 async fn bind(config: Config) -> io::Result<(Bound<TcpInlet>, SnapCache)> {
     let felix_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
@@ -141,52 +141,4 @@ async fn accept_is_tried_again_after_pauses_and_present_clients_do_not_notice() 
     let took = began.elapsed();
     assert!(took > Duration::from_secs(2) && took < Duration::from_secs(5), "{took:?}");
     assert!(world.server_metrics.accept_errors.get() >= 10);
-}
-
-/// Not a test of right or wrong: prints what idle connections cost. Run it alone.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement, to be run alone: it looks at the memory of the whole process"]
-async fn measure_idle_connections() {
-    use std::io::{Read, Write};
-    const CONNECTIONS: usize = 2000;
-    let resident = || {
-        let status = std::fs::read_to_string("/proc/self/status").expect("linux");
-        let line = status.lines().find(|line| line.starts_with("VmRSS")).expect("a line");
-        line.split_whitespace().nth(1).and_then(|kib| kib.parse::<usize>().ok()).expect("a number")
-    };
-    let (bound, mut felix) = bind(Config { port: 0, host: "127.0.0.1".to_owned(), ..config() }).await.expect("free");
-    let address = bound.local_addr().expect("bound");
-    let handle = bound.handle();
-    let _run = tokio::spawn(bound.run(|| {}));
-    felix.apply(vec![SyncerEvent::Updates(vec![update("/a", Some(b"1"))]), SyncerEvent::Status(SyncStatus::InSync)]);
-    let hello =
-        gob_bytes(&crate::syncproto::messages::Message::ClientHello(gob_hello(&Speech::GobSnappy, "felix")), true);
-    let ack = gob_bytes(&crate::syncproto::messages::Message::Ack, false);
-    let mut held: Vec<std::net::TcpStream> = Vec::with_capacity(CONNECTIONS);
-    let mut connect = |n: usize| {
-        for _ in 0..n {
-            let mut stream = std::net::TcpStream::connect(address).expect("connected");
-            stream.write_all(&hello).expect("said");
-            stream.write_all(&ack).expect("said");
-            let mut buffer = [0; 2000];
-            let _some = stream.read(&mut buffer).expect("heard");
-            held.push(stream);
-        }
-    };
-    let rest = |n: usize| {
-        let handle = handle.clone();
-        move || handle.clients().iter().filter(|client| client.state == ClientState::Following).count() == n
-    };
-    connect(100);
-    eventually("the first ones rest", rest(100)).await;
-    let before = resident();
-    connect(CONNECTIONS);
-    eventually("all rest", rest(100 + CONNECTIONS)).await;
-    let after = resident();
-    let states = handle.clients().iter().map(|client| client.state.as_str()).collect::<std::collections::BTreeSet<_>>();
-    let each = (after - before) * 1024 / CONNECTIONS;
-    // The limit of docs/performance.md. Without optimisation it is 3.6 KB, else 2.8 to 3.0 KiB.
-    assert!(each <= 4 << 10, "{each} bytes each; states {states:?}");
-    let mut out = std::io::stdout().lock();
-    writeln!(out, "{each} bytes per idle connection, all {states:?}").expect("written");
 }

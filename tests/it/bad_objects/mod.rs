@@ -195,10 +195,3 @@ impl Road {
         assert!(left.is_empty(), "{damage}: {left:?} outlive it");
     }
 }
-
-/// Runs a future in paused time.
-fn paused<T>(future: impl Future<Output = T>) -> T {
-    let mut builder = tokio::runtime::Builder::new_current_thread();
-    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime can be built");
-    runtime.block_on(future)
-}

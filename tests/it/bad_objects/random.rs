@@ -3,8 +3,9 @@
 use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
+use super::Road;
 use super::bodies::all;
-use super::{Road, paused};
+use crate::paused::in_paused_time;
 
 /// How deep JSON may be nested before nobody reads it, and more.
 const DEEP: usize = 300;
@@ -143,7 +144,7 @@ proptest! {
         let all = all();
         let good = which.get(&all);
         let place = *place.get(good.places());
-        paused(async {
+        in_paused_time(async {
             let mut road = Road::start(good, place).await;
             for attempt in &attempts {
                 let text = damaged(good.body(2, place), attempt);
@@ -160,7 +161,7 @@ proptest! {
 fn bodies_that_are_not_json_at_all() {
     for good in &all() {
         for place in good.places() {
-            paused(async {
+            in_paused_time(async {
                 let mut road = Road::start(good, *place).await;
                 for text in ["", "null", "[]", "7", "\"text\"", "{", "{\"metadata\":", "{}{}", "\u{0}", "{} x"] {
                     let shown = format!("{} {place:?} {text:?}", good.kind);

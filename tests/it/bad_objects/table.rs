@@ -3,7 +3,8 @@
 use serde_json::{Value as Json, json};
 
 use super::bodies::{Place, all, of};
-use super::{Road, SyncerType, paused};
+use super::{Road, SyncerType};
+use crate::paused::in_paused_time;
 
 /// What becomes of a bad object.
 #[derive(Clone, Copy, Debug)]
@@ -27,7 +28,7 @@ fn run(kind: &str, group: &str, rows: Vec<Row>) {
     let good = of(kind, group);
     let mut failures = Vec::new();
     for place in good.places() {
-        paused(async {
+        in_paused_time(async {
             let mut road = Road::start(&good, *place).await;
             for (pointer, value, then) in &rows {
                 let mut body = good.body(2, *place);
@@ -82,7 +83,7 @@ fn metadata_of_wrong_types_cost_the_object_whatever_its_kind() {
     let mut failures = Vec::new();
     for good in all() {
         for place in good.places() {
-            paused(async {
+            in_paused_time(async {
                 let mut road = Road::start(&good, *place).await;
                 for (pointer, value, part) in [
                     ("/metadata", json!(7), "metadata"),
@@ -174,7 +175,7 @@ fn metadata_that_whole_objects_are_checked_for() {
 fn the_metadata_annotation_of_custom_resources() {
     for kind in ["BGPPeer", "NetworkSet", "NetworkPolicy", "Tier", "IPPool", "IPAMBlock", "HostEndpoint"] {
         let good = of(kind, "projectcalico.org");
-        paused(async {
+        in_paused_time(async {
             let mut road = Road::start(&good, Place::CrdV1).await;
             for (text, part) in [
                 ("{bad", "projectcalico.org/metadata"),
@@ -331,7 +332,7 @@ fn nodes() {
     let (tunnel, rows): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| matches!(row.2, Partly(_, "")));
     run("Node", "", rows);
     let good = of("Node", "");
-    paused(async {
+    in_paused_time(async {
         let mut road = Road::start(&good, Place::Native).await;
         for (pointer, value, then) in tunnel {
             let Partly([setting], _) = then else { panic!("one setting: {then:?}") };

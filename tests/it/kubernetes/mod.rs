@@ -9,9 +9,10 @@ use tempfile::TempDir;
 
 use self::agents::{Agents, PATIENCE};
 use self::population::Size;
+use crate::apiserver::ApiServer;
 use crate::apiserver::crds::CrdGroup;
-use crate::apiserver::{ApiServer, wait};
 use crate::daemon::Daemon;
+use crate::wait;
 
 mod agents;
 mod balance;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use crate::apiserver::rest::Rest;
-use crate::apiserver::wait::eventually;
+use crate::wait::eventually;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
 /// How long the API server may take to notice a role.

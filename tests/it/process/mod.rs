@@ -1,6 +1,7 @@
 //! The real binary as an operator uses it: started with options, looked at from outside, told to end.
 //!
-//! Everything here goes through processes, files, signals and sockets; nothing calls the library.
+//! Everything here goes through processes, files, signals and sockets. Nothing calls the library, but for the many clients of
+//! [`idle`], which take its protocol.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _};
@@ -16,6 +17,7 @@ mod configuration;
 mod datastore_away;
 mod folder;
 mod forwarded;
+mod idle;
 mod logging;
 mod looking_in;
 mod signals;

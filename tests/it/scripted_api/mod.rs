@@ -3,6 +3,7 @@
 
 mod failures;
 mod lists;
+mod unknown;
 mod vectors;
 mod watches;
 
@@ -16,6 +17,8 @@ use serde_json::{Value as Json, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+
+use crate::scripted::Asked;
 
 const PODS: &str = "/api/v1/pods";
 /// Longer than any pause of a kind watch, in paused time.
@@ -102,4 +105,14 @@ fn pod(name: &str, revision: &str) -> Json {
 /// A page of a list.
 fn page(items: &[Json], revision: &str, next: &str) -> Json {
     json!({"kind": "PodList", "apiVersion": "v1", "metadata": {"resourceVersion": revision, "continue": next}, "items": items})
+}
+
+/// Answers with a whole streaming list and leaves it open for ever.
+fn serve(asked: Asked, objects: &[Json], revision: &str) {
+    let feed = asked.stream();
+    for object in objects {
+        feed.event("ADDED", object);
+    }
+    feed.bookmark(revision, true);
+    std::mem::forget(feed);
 }

@@ -10,7 +10,8 @@ use tokio::time::timeout;
 
 use super::follower::Follower;
 use super::lines::{PORT, Plug};
-use super::run::{Role, TROUBLE};
+use super::roles::Role;
+use super::run::TROUBLE;
 
 /// Short, so that a dead connection does not fill a whole run; well above the server's interval of pings.
 pub(super) const TIMEOUTS: Timeouts =

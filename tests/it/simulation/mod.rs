@@ -3,7 +3,7 @@
 //! ```text
 //!  run ─ owns the clock: churn and faults of a seed ([`script`]) ─► memory datastore or [`files`], turmoil's network, orders
 //!   ├─ hosts "server", "server-2": pipelines and the real server, rebuilt after every crash or drain ([`server`])
-//!   └─ hosts "…": followers of every wire format ([`library`], [`raw`]), which check [`invariants`] at every event
+//!   └─ hosts "…": followers of every wire format ([`roles`], [`library`], [`raw`]), which check [`invariants`] at every event
 //!       all write what they see into one [`ledger`]; [`panics`] hears tasks that die
 //! ```
 //!
@@ -20,10 +20,12 @@ mod library;
 mod lines;
 mod panics;
 mod raw;
+mod roles;
 mod run;
 mod script;
 mod scripted;
 mod server;
+mod summary;
 
 use std::ops::RangeInclusive;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,7 +64,7 @@ fn seeds() -> RangeInclusive<u64> {
 }
 
 /// Runs a seed; what went wrong, in words.
-fn attempt(seed: u64, always_log: bool) -> Result<run::Summary, String> {
+fn attempt(seed: u64, always_log: bool) -> Result<summary::Summary, String> {
     let ledger = ledger::Ledger::default();
     let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed, None, &ledger)))
         .unwrap_or_else(|panic| Err(panic_message(&*panic)));
@@ -86,7 +88,8 @@ fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
     let seeds = seeds();
     let (first, last) = (*seeds.start(), *seeds.end());
     let began = Instant::now();
-    let (next, failures, total) = (AtomicU64::new(first), Mutex::new(Vec::new()), Mutex::new(run::Summary::default()));
+    let (next, failures, total) =
+        (AtomicU64::new(first), Mutex::new(Vec::new()), Mutex::new(summary::Summary::default()));
     // One simulation has one thread.
     let threads = number("BULRUSH_SIM_THREADS").and_then(|threads| usize::try_from(threads).ok());
     let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));

@@ -25,7 +25,7 @@ use super::invariants::{invariant_no_gap, invariant_status_follows_its_data};
 use super::ledger::Ledger;
 use super::library::{MAX_ABSENCE, TIMEOUTS, stay};
 use super::lines::{Dial, Line, Plug};
-use super::run::Role;
+use super::roles::Role;
 
 /// Pause before connecting again.
 const RETRY: Duration = Duration::from_millis(100);

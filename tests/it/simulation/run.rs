@@ -9,11 +9,7 @@ use std::borrow::Cow;
 use std::time::{Duration, SystemTime};
 
 use bulrush::datastore::memory::MemoryStore;
-use bulrush::syncclient::Protocol;
-use bulrush::syncer::SyncerType::{self, Bgp, Felix};
-use bulrush::syncproto::native::Compression;
 use rand::rngs::SmallRng;
-use rand::seq::SliceRandom;
 use rand::{Rng, SeedableRng};
 use tokio::sync::watch;
 use turmoil::Sim;
@@ -21,12 +17,13 @@ use turmoil::Sim;
 use super::files::Files;
 use super::follower::Follower;
 use super::invariants::invariant_final_state;
-use super::ledger::{Counts, Ledger, Name};
+use super::ledger::{Ledger, Name};
 use super::lines::{Defect, MAX_LARGE_WRITE, MAX_WRITE, Plug, SERVERS};
 use super::panics::Ear;
-use super::raw::Raw;
+use super::roles::{Speaks, roles};
 use super::script::{Churn, KINDS, Trouble};
 use super::server::{Orders, Site, Source};
+use super::summary::Summary;
 use super::{library, raw, server};
 
 /// Simulated time between two looks at the world; also the grain of latencies.
@@ -56,106 +53,6 @@ const MAX_UNNOTICED: Duration = Duration::from_millis(300);
 /// Enough for all pages of all lists.
 const ALL_PAGES: usize = 1_000_000;
 
-/// An agent's part in the simulation.
-#[derive(Clone, Debug)]
-pub(super) struct Role {
-    pub(super) name: Name,
-    pub(super) syncer: SyncerType,
-    pub(super) prefixes: Vec<String>,
-    /// How slow it is: a pause per event or read.
-    pub(super) pause: Duration,
-    /// It leaves and comes back knowing nothing, as long as there is trouble.
-    pub(super) comes_and_goes: bool,
-    /// Where it looks for a server, in this order.
-    pub(super) servers: Vec<Name>,
-    speaks: Speaks,
-}
-
-impl Role {
-    /// An agent that is on time and stays, for scripts.
-    pub(super) fn of(name: Name, syncer: SyncerType) -> Self {
-        Self {
-            name,
-            syncer,
-            prefixes: Vec::new(),
-            pause: Duration::ZERO,
-            comes_and_goes: false,
-            servers: SERVERS[..1].to_vec(),
-            speaks: Speaks::Raw(Raw::Gob(false)),
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Speaks {
-    Library(Protocol),
-    Raw(Raw),
-    /// Reads nothing.
-    Ignores(Raw),
-}
-
-/// What happened, so that a run in which nothing did is noticed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Summary {
-    /// Lines of the log.
-    events: u64,
-    changes: u64,
-    crumbs: u64,
-    server_lives: u64,
-    catch_ups: u64,
-    faults: u64,
-    /// Runs with two servers, with a folder, and with large values.
-    pairs: u64,
-    folders: u64,
-    large: u64,
-    counts: Counts,
-}
-
-impl Summary {
-    pub(super) fn add(&mut self, other: &Self) {
-        for (sum, more) in self.all().into_iter().zip(other.all_of()) {
-            *sum.1 += more;
-        }
-    }
-
-    fn all_of(mut self) -> Vec<u64> {
-        self.all().into_iter().map(|(_, count, _)| *count).collect()
-    }
-
-    /// Everything that is counted, with how often it has to happen in all seeds of a test.
-    fn all(&mut self) -> [(&'static str, &mut u64, u64); 18] {
-        let counts = &mut self.counts;
-        [
-            ("events", &mut self.events, 1000),
-            ("changes", &mut self.changes, 100),
-            ("crumbs", &mut self.crumbs, 100),
-            ("server lives", &mut self.server_lives, 10),
-            ("catch-ups", &mut self.catch_ups, 10),
-            ("faults", &mut self.faults, 10),
-            ("runs with two servers", &mut self.pairs, 1),
-            ("runs with a folder", &mut self.folders, 1),
-            ("runs with large values", &mut self.large, 1),
-            ("connections", &mut counts.connections, 10),
-            ("in-syncs", &mut counts.in_syncs, 10),
-            ("deletions", &mut counts.deletions, 10),
-            ("steps back", &mut counts.step_backs, 1),
-            ("moves", &mut counts.moves, 10),
-            ("goodbyes", &mut counts.goodbyes, 10),
-            ("leaves", &mut counts.leaves, 10),
-            ("cuts of agents that do not read", &mut counts.deaf_cut, 5),
-            ("large values", &mut counts.large, 5),
-        ]
-    }
-
-    /// Panics unless everything that is to be tested has happened.
-    pub(super) fn demand_coverage(mut self) {
-        let words = format!("{self:?}");
-        for (what, count, least) in self.all() {
-            assert!(*count >= least, "only {count} {what} in all seeds: {words}");
-        }
-    }
-}
-
 /// The properties of a run from its beginning.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
@@ -175,51 +72,6 @@ impl Setting {
     fn servers(self) -> &'static [Name] {
         if self.pair { &SERVERS } else { &SERVERS[..1] }
     }
-}
-
-fn roles(rng: &mut SmallRng, servers: &[Name]) -> Vec<Role> {
-    let native =
-        |compressions: &[Compression]| Speaks::Library(Protocol::Native { compressions: compressions.to_vec() });
-    let calico = |compression| Speaks::Library(Protocol::Calico { compression });
-    let sets = ["/calico/v1/netset/"];
-    // Some objects of one kind, and all of another.
-    let some = [format!("/calico/v1/netset/o-{}", rng.random_range(0..10)), "/calico/resources/".to_owned()];
-    let some = some.each_ref().map(String::as_str);
-    let others: [bool; 3] = [rng.random(), rng.random(), rng.random()];
-    let raws = [Raw::Native(Compression::Snappy), Raw::Gob(true), Raw::Gob(false)];
-    let deaf = raws[rng.random_range(0..raws.len())];
-    let mut role = |name, syncer, prefixes: &[&str], max_pause_ms: u64, speaks| {
-        let mut servers = servers.to_vec();
-        servers.shuffle(rng);
-        Role {
-            name,
-            syncer,
-            prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),
-            pause: Duration::from_millis(if rng.random() { rng.random_range(0..=max_pause_ms) } else { 0 }),
-            comes_and_goes: rng.random_ratio(1, 5),
-            servers,
-            speaks,
-        }
-    };
-    let mut roles = vec![
-        role("lib-zstd", Felix, &[], 20, native(&[Compression::Zstd])),
-        role("lib-snappy-sets", Felix, &sets, 20, native(&[Compression::Snappy])),
-        role("lib-plain-bgp", Bgp, &[], 50, native(&[])),
-        role("lib-calico-snappy", Felix, &[], 50, calico(true)),
-        role("lib-calico-bgp", Bgp, &[], 50, calico(false)),
-        role("raw-native", Felix, &[], 100, Speaks::Raw(Raw::Native(Compression::Zstd))),
-        role("raw-native-sets", Felix, &sets, 100, Speaks::Raw(Raw::Native(Compression::None))),
-        role("raw-gob-snappy", Felix, &[], 150, Speaks::Raw(Raw::Gob(true))),
-        role("raw-gob", Felix, &[], 150, Speaks::Raw(Raw::Gob(false))),
-    ];
-    // Not in every run, so that most stay small.
-    let more = [
-        role("lib-zstd-some", Felix, &some, 20, native(&[Compression::Zstd])),
-        role("lib-calico-some", Felix, &some, 20, calico(true)),
-        role("raw-deaf", Felix, &[], 0, Speaks::Ignores(deaf)),
-    ];
-    roles.extend(more.into_iter().zip(others).filter_map(|(role, there)| there.then_some(role)));
-    roles
 }
 
 /// How often each fault comes, drawn per seed: some runs are rough, some change a lot on a good network.

@@ -19,7 +19,7 @@ use super::library::TIMEOUTS;
 use super::lines::{Defect, Inlet, MAX_LARGE_WRITE, PORT, Plug, SERVERS};
 use super::panics;
 use super::raw::{DEAF, Raw, stay_silent};
-use super::run::Role;
+use super::roles::Role;
 
 const FELIX: SyncerType = SyncerType::Felix;
 

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::ApiServer;
 use super::rest::Rest;
-use super::wait::eventually;
+use crate::wait::eventually;
 
 /// How long the server may take to serve a kind that it was told about, or to take one away.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);

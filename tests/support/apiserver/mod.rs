@@ -13,7 +13,6 @@ pub(crate) mod counts;
 pub(crate) mod crds;
 pub(crate) mod rest;
 pub(crate) mod seed;
-pub(crate) mod wait;
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -28,9 +27,9 @@ use rcgen::KeyPair;
 use tempfile::TempDir;
 
 use self::rest::Rest;
-use self::wait::eventually;
 use crate::need::{Program, need};
 use crate::real_etcd::{Etcd, TlsFiles, free_port, issue_certificates};
+use crate::wait::eventually;
 
 /// How long a started server may take until it is ready. Some 3 s on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);

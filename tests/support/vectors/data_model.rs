@@ -28,6 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::files::{self, text};
 use super::lean;
+use crate::paused::in_paused_time;
 
 /// Kinds that Kubernetes itself serves: items of their lists carry no `apiVersion` and `kind`.
 pub(crate) const BUILT_IN_GROUPS: &[&str] = &["", "networking.k8s.io", "discovery.k8s.io"];
@@ -202,12 +203,7 @@ fn run<S: Store>(
     owns: Option<fn(&str) -> bool>,
     new_store: impl FnOnce() -> S,
 ) -> Result<(), String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .expect("a runtime can be built");
-    runtime.block_on(async {
+    in_paused_time(async {
         let json = &case.json;
         let mut world = World::start(case, sources, new_store());
         let mut differences = String::new();

@@ -10,6 +10,12 @@ const FURTHER: &str = "BULRUSH_VECTORS";
 /// The parts of a folder of vectors, each a folder of its own.
 const PARTS: [&str; 2] = ["data-model", "wire"];
 
+/// How the names of files of vectors end: plain JSON, and JSON that is compressed, as large files of the repository are.
+const ENDINGS: [&str; 2] = [".json", COMPRESSED];
+
+/// How the names of compressed files end.
+const COMPRESSED: &str = ".json.zst";
+
 /// A file of vectors.
 pub(crate) struct File {
     pub(crate) path: PathBuf,
@@ -39,8 +45,9 @@ fn read_from(ours: &Path, further: Option<&Path>, part: &str) -> Vec<File> {
     if let Some(further) = further {
         assert!(
             PARTS.iter().any(|part| !vectors_in(&further.join(part)).is_empty()),
-            "{FURTHER} names {}, which holds no vectors: it needs .json files in a folder {}",
+            "{FURTHER} names {}, which holds no vectors: it needs {} files in a folder {}",
             further.display(),
+            ENDINGS.join(" or "),
             PARTS.join(" or ")
         );
         files.extend(vectors_in(&further.join(part)).into_iter().map(|path| load(path, false)));
@@ -57,14 +64,20 @@ fn vectors_in(folder: &Path) -> Vec<PathBuf> {
     };
     let mut paths: Vec<PathBuf> = entries
         .map(|entry| entry.unwrap_or_else(|error| panic!("cannot list {}: {error}", folder.display())).path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "json"))
+        .filter(|path| ENDINGS.iter().any(|ending| has_ending(path, ending)))
         .collect();
     paths.sort();
     paths
 }
 
+fn has_ending(path: &Path, ending: &str) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(ending))
+}
+
 fn load(path: PathBuf, is_ours: bool) -> File {
-    let text = std::fs::read(&path).unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
+    let compressed = has_ending(&path, COMPRESSED);
+    let read = std::fs::read(&path).and_then(|bytes| if compressed { zstd::decode_all(&*bytes) } else { Ok(bytes) });
+    let text = read.unwrap_or_else(|error| panic!("cannot read {}: {error}", path.display()));
     let content =
         serde_json::from_slice(&text).unwrap_or_else(|error| panic!("{} is not JSON: {error}", path.display()));
     File { path, content, is_ours }
@@ -100,6 +113,25 @@ mod tests {
     }
 
     #[test]
+    fn compressed_files_are_read_like_others_and_nothing_else_is() {
+        let ours = folder(&["wire"]);
+        let write = |name: &str, bytes: &[u8]| std::fs::write(ours.path().join("wire").join(name), bytes).unwrap();
+        write("b.json.zst", &zstd::encode_all(&b"[1]"[..], 0).unwrap());
+        write("README.md", b"no vector");
+        write("c.zst", b"no vector either");
+        let contents: Vec<Json> = read_from(ours.path(), None, "wire").into_iter().map(|file| file.content).collect();
+        assert_eq!(contents, [serde_json::json!([]), serde_json::json!([1])]);
+    }
+
+    #[test]
+    #[should_panic(expected = "b.json.zst")]
+    fn a_compressed_file_that_is_damaged_is_named() {
+        let ours = folder(&["wire"]);
+        std::fs::write(ours.path().join("wire/b.json.zst"), "not compressed").unwrap();
+        read_from(ours.path(), None, "wire");
+    }
+
+    #[test]
     #[should_panic(
         expected = "wire: they are part of the repository, `git checkout -- tests/vectors` brings them back"
     )]
@@ -108,7 +140,9 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "which holds no vectors: it needs .json files in a folder data-model or wire")]
+    #[should_panic(
+        expected = "which holds no vectors: it needs .json or .json.zst files in a folder data-model or wire"
+    )]
     fn a_further_folder_without_vectors_is_an_error() {
         read_from(folder(&PARTS).path(), Some(folder(&[]).path()), "wire");
     }

@@ -1,0 +1,80 @@
+//! What the last reloads changed, for watches that follow them. Bounded: a watch that is too far behind has to list again.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::super::super::{Event, Kind};
+use super::super::parse::Resource;
+use crate::model::Revision;
+
+/// Reloads that a watch may be behind; a later one has to list again.
+pub(super) const MAX_LOG_RELOADS: usize = 64;
+/// Changes that are remembered for watches that are behind, over all reloads.
+const MAX_LOG_CHANGES: usize = 200_000;
+
+/// The changes of the last reloads.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    entries: VecDeque<LogEntry>,
+    /// Changes up to this version are no longer here.
+    floor: u64,
+}
+
+#[derive(Debug)]
+struct LogEntry {
+    version: u64,
+    changes: Arc<[Change]>,
+}
+
+/// A change of one object.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Change {
+    pub(super) resource: Resource,
+    /// Version of `resource`.
+    pub(super) revision: Revision,
+    pub(super) deleted: bool,
+}
+
+impl Change {
+    /// Whether it concerns the kind.
+    pub(in super::super) fn is_of(&self, kind: &Kind) -> bool {
+        self.resource.is_of(kind)
+    }
+
+    /// The change as watches report it.
+    pub(in super::super) fn event(&self) -> Event {
+        let object = self.resource.object(&self.revision);
+        if self.deleted { Event::Delete { id: object.id.clone(), last: Some(object) } } else { Event::Put(object) }
+    }
+}
+
+impl Log {
+    /// Begins with this version: there are no changes that lead to it.
+    pub(super) fn begin(&mut self, version: u64) {
+        self.floor = version;
+    }
+
+    /// The changes that led to a version.
+    pub(super) fn push(&mut self, version: u64, changes: Vec<Change>) {
+        self.entries.push_back(LogEntry { version, changes: Arc::from(changes) });
+        self.trim();
+    }
+
+    /// The reloads after a version, oldest first; `None` if that was too long ago.
+    pub(super) fn after(&self, version: u64) -> Option<Vec<(u64, Arc<[Change]>)>> {
+        if version < self.floor {
+            return None;
+        }
+        let later = self.entries.iter().filter(|entry| entry.version > version);
+        Some(later.map(|entry| (entry.version, Arc::clone(&entry.changes))).collect())
+    }
+
+    fn trim(&mut self) {
+        let mut total: usize = self.entries.iter().map(|entry| entry.changes.len()).sum();
+        while self.entries.len() > MAX_LOG_RELOADS || total > MAX_LOG_CHANGES {
+            let Some(oldest) = self.entries.pop_front() else { return };
+            total -= oldest.changes.len();
+            self.floor = oldest.version;
+        }
+    }
+}

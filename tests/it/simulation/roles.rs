@@ -1,0 +1,99 @@
+//! The agents of a simulation: what each speaks, how slow it is, whether it stays.
+
+use std::time::Duration;
+
+use bulrush::syncclient::Protocol;
+use bulrush::syncer::SyncerType::{self, Bgp, Felix};
+use bulrush::syncproto::native::Compression;
+use rand::Rng;
+use rand::rngs::SmallRng;
+use rand::seq::SliceRandom;
+
+use super::ledger::Name;
+use super::lines::SERVERS;
+use super::raw::Raw;
+
+/// An agent's part in the simulation.
+#[derive(Clone, Debug)]
+pub(super) struct Role {
+    pub(super) name: Name,
+    pub(super) syncer: SyncerType,
+    pub(super) prefixes: Vec<String>,
+    /// How slow it is: a pause per event or read.
+    pub(super) pause: Duration,
+    /// It leaves and comes back knowing nothing, as long as there is trouble.
+    pub(super) comes_and_goes: bool,
+    /// Where it looks for a server, in this order.
+    pub(super) servers: Vec<Name>,
+    pub(super) speaks: Speaks,
+}
+
+impl Role {
+    /// An agent that is on time and stays, for scripts.
+    pub(super) fn of(name: Name, syncer: SyncerType) -> Self {
+        Self {
+            name,
+            syncer,
+            prefixes: Vec::new(),
+            pause: Duration::ZERO,
+            comes_and_goes: false,
+            servers: SERVERS[..1].to_vec(),
+            speaks: Speaks::Raw(Raw::Gob(false)),
+        }
+    }
+}
+
+/// How an agent talks to servers.
+#[derive(Clone, Debug)]
+pub(super) enum Speaks {
+    Library(Protocol),
+    Raw(Raw),
+    /// Reads nothing.
+    Ignores(Raw),
+}
+
+/// The agents of a run, drawn per seed.
+pub(super) fn roles(rng: &mut SmallRng, servers: &[Name]) -> Vec<Role> {
+    let native =
+        |compressions: &[Compression]| Speaks::Library(Protocol::Native { compressions: compressions.to_vec() });
+    let calico = |compression| Speaks::Library(Protocol::Calico { compression });
+    let sets = ["/calico/v1/netset/"];
+    // Some objects of one kind, and all of another.
+    let some = [format!("/calico/v1/netset/o-{}", rng.random_range(0..10)), "/calico/resources/".to_owned()];
+    let some = some.each_ref().map(String::as_str);
+    let others: [bool; 3] = [rng.random(), rng.random(), rng.random()];
+    let raws = [Raw::Native(Compression::Snappy), Raw::Gob(true), Raw::Gob(false)];
+    let deaf = raws[rng.random_range(0..raws.len())];
+    let mut role = |name, syncer, prefixes: &[&str], max_pause_ms: u64, speaks| {
+        let mut servers = servers.to_vec();
+        servers.shuffle(rng);
+        Role {
+            name,
+            syncer,
+            prefixes: prefixes.iter().map(|&prefix| prefix.to_owned()).collect(),
+            pause: Duration::from_millis(if rng.random() { rng.random_range(0..=max_pause_ms) } else { 0 }),
+            comes_and_goes: rng.random_ratio(1, 5),
+            servers,
+            speaks,
+        }
+    };
+    let mut roles = vec![
+        role("lib-zstd", Felix, &[], 20, native(&[Compression::Zstd])),
+        role("lib-snappy-sets", Felix, &sets, 20, native(&[Compression::Snappy])),
+        role("lib-plain-bgp", Bgp, &[], 50, native(&[])),
+        role("lib-calico-snappy", Felix, &[], 50, calico(true)),
+        role("lib-calico-bgp", Bgp, &[], 50, calico(false)),
+        role("raw-native", Felix, &[], 100, Speaks::Raw(Raw::Native(Compression::Zstd))),
+        role("raw-native-sets", Felix, &sets, 100, Speaks::Raw(Raw::Native(Compression::None))),
+        role("raw-gob-snappy", Felix, &[], 150, Speaks::Raw(Raw::Gob(true))),
+        role("raw-gob", Felix, &[], 150, Speaks::Raw(Raw::Gob(false))),
+    ];
+    // Not in every run, so that most stay small.
+    let more = [
+        role("lib-zstd-some", Felix, &some, 20, native(&[Compression::Zstd])),
+        role("lib-calico-some", Felix, &some, 20, calico(true)),
+        role("raw-deaf", Felix, &[], 0, Speaks::Ignores(deaf)),
+    ];
+    roles.extend(more.into_iter().zip(others).filter_map(|(role, there)| there.then_some(role)));
+    roles
+}
