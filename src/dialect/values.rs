@@ -164,11 +164,15 @@ fn resource_of_releases(line: Release, update: &Update, resource: &str) -> Optio
             return Some(());
         }
         resource.change("spec", |spec| {
-            of_spec.iter().for_each(|name| spec.remove(name));
+            for name in &of_spec {
+                spec.remove(name);
+            }
             if !of_rules.is_empty() {
                 for list in FILTER_RULES {
                     spec.change_each(list, |rule| {
-                        of_rules.iter().for_each(|name| rule.remove(name));
+                        for name in &of_rules {
+                            rule.remove(name);
+                        }
                         Some(())
                     })?;
                 }
