@@ -12,19 +12,19 @@ const POLICIES: &str = "/calico/v1/policy/";
 const OLD_POLICIES: &str = "/calico/v1/policy/tier/";
 const RESOURCES: &str = "/calico/resources/v3/projectcalico.org/";
 
-/// What names of policies of Kubernetes begin with.
+/// Beginning of the names of Kubernetes' policies.
 const OF_KUBERNETES: &str = "knp.default.";
-/// What names of staged policies begin with.
+/// Beginning of the names of staged policies.
 const STAGED: &str = "staged:";
-/// What names of AdminNetworkPolicies begin with; their tier's name is its second part.
+/// Beginning of the names of AdminNetworkPolicies; their tier's name is its second part.
 const ADMIN: &str = "kanp.adminnetworkpolicy.";
 /// The same of BaselineAdminNetworkPolicies.
 const BASELINE_ADMIN: &str = "kbanp.baselineadminnetworkpolicy.";
-/// What names of policies of OpenStack begin with, which are in the default tier.
+/// Beginning of the names of OpenStack's policies, which are in the default tier.
 const OF_OPENSTACK: &str = "ossg.";
 const DEFAULT_TIER: &str = "default";
 
-/// What becomes of a key of the cache in a line.
+/// The fate of a key of the cache in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Spelling {
     /// The same key.
@@ -89,7 +89,7 @@ fn tier_of(line: Release, name: &str) -> &str {
     name.split_once('.').map_or(DEFAULT_TIER, |(tier, _)| tier)
 }
 
-/// What becomes of a key of the cache.
+/// Spells a key of the cache as a line does.
 pub(super) fn spelling(syncer: SyncerType, line: Release, key: &str) -> Spelling {
     if syncer != SyncerType::Felix {
         return Spelling::Same;
@@ -336,7 +336,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Whatever a policy's old key is, the way back finds the policy.
+        /// The way back from any old key finds its policy.
         #[test]
         fn every_old_key_leads_back_to_its_policy(
             kind in 0..6_usize,

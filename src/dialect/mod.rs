@@ -1,4 +1,4 @@
-//! What agents of released lines of Calico are told: the content of a cache in their line's keys and values.
+//! Dialects: the content of a cache in the keys and values of a released line of Calico, for its agents.
 //!
 //! ```text
 //!  SnapCache ─┬──────────────────────────────────────────► feeds of agents that speak as Calico's development branch

@@ -46,7 +46,7 @@ impl Tables {
         Arc::new(Self { syncer, cache, made: Mutex::default(), tasks, runtime, stop })
     }
 
-    /// What agents of a line are told, from now on. The table is made if nobody has asked for it in the last time; it stays for as long as
+    /// The content that agents of a line are told, from now on. The table is made if nobody has asked for it in the last time; it stays for as long as
     /// somebody holds the reader, or a trail of it.
     ///
     /// # Cancel safety

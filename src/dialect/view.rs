@@ -48,7 +48,7 @@ impl View {
         own.chain(beside).flatten()
     }
 
-    /// What a crumb changes in this view: updates `map`, and returns the changes in order.
+    /// Applies a crumb to the view's `map`, and returns the changes in order.
     pub fn follow(self, map: &mut Map, crumb: &Breadcrumb) -> Vec<Arc<Update>> {
         let mut changes = Vec::with_capacity(crumb.deltas.len() + crumb.aside.deltas.len());
         for update in &crumb.deltas {

@@ -1,6 +1,6 @@
 //! Keys that only agents of some lines are told of: a pipeline carries them beside all others, under names that no key on the wire has.
 //!
-//! What Calico's development branch sends is the ordinary content of a cache. Where a released line's agents need another key, or
+//! The ordinary content of a cache is that which Calico's development branch sends. Where a released line's agents need another key, or
 //! another value under the same key, and it cannot be made of the ordinary content, the processor emits it *aside*: under the name
 //! of the lines and the key that it stands for, such as `~3.26-3.32/calico/v1/host/n/bird_ip`. The snapshot cache keeps these
 //! apart; [`crate::dialect`] puts them in their place.

@@ -1,4 +1,4 @@
-//! Releases of Calico's releases: all patches of one minor version say and understand the same.
+//! Lines of Calico's releases: all patches of one minor version say and understand the same.
 
 use std::fmt;
 use std::str::FromStr;
@@ -96,7 +96,7 @@ impl FromStr for Release {
     }
 }
 
-/// What a build's version says of its line.
+/// The line of a build, as far as its version says it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// It belongs to this one.
@@ -120,7 +120,7 @@ impl Version {
             parts.next().map(|minor| &minor[..minor.find(|c: char| !c.is_ascii_digit()).unwrap_or(minor.len())]);
         let minor = minor.and_then(|minor| minor.parse::<u64>().ok());
         match (major, minor) {
-            // Releases of Calico's own begin with 1; nothing of that name has a 0.
+            // Versions of Calico begin with 1 at least.
             (Some(0) | None, _) | (_, None) => Self::Unknown,
             (Some(1 | 2), _) => Self::TooOld,
             (Some(3), Some(minor)) if minor < u64::from(Release::V3_26.minor()) => Self::TooOld,

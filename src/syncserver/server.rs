@@ -161,7 +161,7 @@ impl Server {
     }
 }
 
-/// How many connections may stream: twice what the governor allows at first, and at least so many more than that as may be in
+/// The number of connections that may stream: twice what the governor allows at first, and at least so many more than that as may be in
 /// their handshake. The governor is gentle, one connection a second: when the other servers end, all their clients are to find
 /// a place here. But memory must have a bound. Connections in their handshake do not count, so strangers that are silent take no
 /// place from clients that come back.
@@ -223,7 +223,7 @@ impl Handle {
         self.0.show_limit();
     }
 
-    /// How many connections the governor allows.
+    /// The number of connections that the governor allows.
     #[must_use]
     pub fn max_connections(&self) -> usize {
         self.0.max_connections.load(Ordering::Relaxed)
@@ -240,7 +240,7 @@ impl Handle {
         self.0.tracker.len()
     }
 
-    /// What is known of every connection, oldest first.
+    /// The status of every connection, oldest first.
     #[must_use]
     pub fn clients(&self) -> Vec<ClientStatus> {
         self.0.tracker.status(Instant::now())
@@ -264,7 +264,7 @@ impl<L: Listener> Bound<L> {
     /// Where it listens, with the port that the system chose.
     ///
     /// # Errors
-    /// Whatever the system says.
+    /// The system's own words.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }

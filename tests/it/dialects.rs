@@ -87,7 +87,7 @@ const DIFFERENCES: [Difference; 7] = [
     },
 ];
 
-/// What an agent of this release is told.
+/// The content that an agent of this release is told.
 async fn told(daemon: &Daemon, release: Release, syncer: SyncerType) -> anyhow::Result<Content> {
     let mut client = Client::builder([daemon.sync.to_string()])
         .syncer(syncer)

@@ -184,7 +184,7 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     }
 }
 
-/// What was seen and said at the last look.
+/// The last look: its findings, and the words about them.
 #[derive(Default)]
 struct Journal {
     fingerprint: u64,

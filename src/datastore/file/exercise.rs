@@ -1,4 +1,4 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! The fuzz target's work on one input, for tests that replay its corpus.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What the folder holds, and what a reload changes. A state machine without I/O and without a clock.
+//! The content of the folder, and the changes that a reload brings. A state machine without I/O and without a clock.
 //!
 //! ```text
 //!         every file is whole and good             objects are missing            still so after SETTLE
@@ -53,7 +53,7 @@ pub(super) use self::log::Change;
 /// Errors that the status names one by one.
 const MAX_STATUS_ERRORS: usize = 100;
 
-/// What a reload came to.
+/// The result of a reload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// There is a new version.
@@ -255,7 +255,7 @@ impl Folder {
         self.log.after(version)
     }
 
-    /// What there is to know about the folder.
+    /// All that can be said about the folder.
     pub(super) fn status(&self) -> FileStatus {
         let unknown = |live: &&Live| {
             let identity = &live.resource.identity;

@@ -63,7 +63,7 @@ pub struct FileError {
     pub file: String,
     /// Line, from 1, where one can be named.
     pub line: Option<u64>,
-    /// What is wrong, and what is done about it.
+    /// The faults, and the remedy for each.
     pub reason: String,
 }
 
@@ -103,7 +103,7 @@ pub struct FileStore {
     _stop: Arc<DropGuard>,
 }
 
-/// What driver, lists and watches share.
+/// Shared by driver, lists and watches.
 struct Shared {
     config: FileConfig,
     folder: Mutex<Folder>,

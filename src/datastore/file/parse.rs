@@ -28,13 +28,13 @@ const MAX_DOCUMENTS: usize = 100_000;
 const MAX_ALIASED_NODES: usize = 50_000;
 /// Deepest nesting of lists in lists.
 const MAX_LIST_DEPTH: usize = 4;
-/// What every canonical body starts with; the version is put in right behind.
+/// The start of every canonical body; the version is put in right behind.
 const BODY_START: &str = "{\"metadata\":{";
 
 /// SHA-256 of a canonical value or of a file.
 pub(super) type Digest = [u8; 32];
 
-/// What a resource is, however it is written: Calico's two API groups are one.
+/// The identity of a resource, in any spelling: Calico's two API groups are one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Identity {
     /// API group, `projectcalico.org` for both of Calico's.
@@ -101,7 +101,7 @@ impl Resource {
 pub(super) struct ParseError {
     /// Line, from 1, where known.
     pub(super) line: Option<u64>,
-    /// What is wrong there.
+    /// The fault there.
     pub(super) reason: String,
 }
 

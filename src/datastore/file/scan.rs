@@ -35,7 +35,7 @@ const LOST_AND_FOUND: &str = "lost+found";
 /// Which folder a path leads to: device and inode. Another one after a remount or a swapped symlink.
 pub(super) type RootId = (u64, u64);
 
-/// What a file turned out to be.
+/// A file's nature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FileRead {
     /// The same bytes as last time.
@@ -46,7 +46,7 @@ pub(super) enum FileRead {
         digest: Digest,
         /// No bytes at all.
         empty: bool,
-        /// What they mean.
+        /// Their meaning.
         parsed: Result<Arc<[Resource]>, ParseError>,
     },
     /// It changed while it was read.

@@ -30,7 +30,7 @@ const LONGEST_PUT_OFF: Duration = Duration::from_millis(250);
 /// As soon as there are so many changes they are not put off any longer: the stages need the time until they are of use.
 const BURST: usize = 32;
 
-/// What a watch yields.
+/// The next item of a watch.
 type Next = Option<Result<WatchBatch, Error>>;
 
 /// Why a watch stopped.

@@ -36,7 +36,7 @@ pub(super) const WATCH_SETTLED: Duration = Duration::from_secs(120);
 /// A watch that ends sooner than this without having delivered anything is reopened after a pause, not at once.
 pub(super) const WATCH_TOO_SHORT: Duration = Duration::from_secs(1);
 
-/// What to do next.
+/// The next thing to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Step {
     /// Read the whole list.
@@ -47,7 +47,7 @@ pub(super) enum Step {
     Pause(Instant),
 }
 
-/// What a failure means to subscribers.
+/// The meaning of a failure to subscribers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// Nothing to tell; trying goes on.
@@ -101,7 +101,7 @@ impl Machine {
         }
     }
 
-    /// What to do next.
+    /// The next thing to do.
     pub(super) fn step(&self) -> Step {
         match &self.state {
             State::Listing { .. } => Step::List,

@@ -31,7 +31,7 @@ use crate::model::{AsOf, Revision};
 pub use hub::{Joiner, KindHub};
 pub use machine::LOST_AFTER;
 
-/// What happens to a kind, as every subscriber sees it. Cheap to clone: content is shared.
+/// An event of a kind, as every subscriber sees it. Cheap to clone: content is shared.
 #[derive(Clone, Debug)]
 pub enum KindEvent {
     /// The first page of a list has arrived: what was known before is now in question. A list that fails half-way is
@@ -75,18 +75,18 @@ impl Subscriber {
     }
 }
 
-/// What the watch of a kind is doing, for the status endpoint.
+/// State of the watch of a kind, for the status endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KindStatus {
     /// The kind, as text.
     pub kind: String,
-    /// What it is doing.
+    /// Its phase.
     pub phase: Phase,
     /// Since when.
     pub since: Instant,
     /// The last revision seen; empty before the first list.
     pub revision: Revision,
-    /// What went wrong last, while it has not gone well again.
+    /// Its last failure, while it has not gone well again.
     pub error: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub enum Phase {
     Lost,
 }
 
-/// What every kind watch shares.
+/// Shared by all kind watches.
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
     pub(crate) datastore: Arc<dyn Datastore>,

@@ -457,7 +457,7 @@ async fn a_kind_that_the_clusters_calico_does_not_read_is_not_missed_where_it_is
         }
     }
     assert_eq!(statuses.borrow()[0].borrow().error, None);
-    // What was there once is missed.
+    // Objects that were there once are missed.
     store.set_forbidden(&TIER, true);
     silent(&mut events).await;
     assert_eq!(phase(), Phase::Retrying);

@@ -25,7 +25,7 @@ pub(super) type Files = BTreeMap<Arc<Path>, FileState>;
 /// A resource and the file that has it.
 pub(super) type Owned = (Resource, Arc<Path>);
 
-/// What is known of a file.
+/// All that is known of a file.
 #[derive(Clone, Debug)]
 pub(super) struct FileState {
     /// Of the bytes last seen, good or bad. `None`: look again.
@@ -56,7 +56,7 @@ pub(super) struct Writing {
 }
 
 impl FileState {
-    /// What is wrong with it, if anything is.
+    /// Its fault, if it has one.
     pub(super) fn broken(&self, path: &Path) -> Option<FileError> {
         let error = self.error.as_ref()?;
         Some(FileError { file: path.display().to_string(), line: error.line, reason: error.reason.clone() })

@@ -21,7 +21,7 @@ pub(super) const HOLD_TIME: Duration = Duration::from_secs(10);
 /// against attackers: those could write the files as well.
 const CODE_BYTES: usize = 6;
 
-/// What is held, and what would confirm it.
+/// A held change, and the text that would confirm it.
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     /// Why the content stays as it is.

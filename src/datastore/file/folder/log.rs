@@ -1,4 +1,4 @@
-//! What the last reloads changed, for watches that follow them. Bounded: a watch that is too far behind has to list again.
+//! The changes of the last reloads, for watches that follow them. Bounded: a watch that is too far behind has to list again.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

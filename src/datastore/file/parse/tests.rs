@@ -1,4 +1,4 @@
-//! What files turn into.
+//! Files, and the resources that they turn into.
 
 use proptest::prelude::*;
 

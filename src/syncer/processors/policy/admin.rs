@@ -25,7 +25,7 @@ const DEFAULT_PROTOCOL: &str = "TCP";
 /// Position of the one baseline policy in its tier.
 const BASELINE_ORDER: f64 = 1000.0;
 
-/// What is different between the two kinds.
+/// The differences between the two kinds.
 #[derive(Debug)]
 pub(super) struct AdminPolicies {
     lines: Releases,

@@ -99,7 +99,7 @@ fn expand(rule: &ClusterPolicyRule, ingress: bool) -> Result<Vec<Rule>, String> 
     Traffic { action, name: &rule.name, groups, peers, ingress }.into_rules()
 }
 
-/// What a rule of a cluster's policies is about.
+/// The traffic that a rule of a cluster's policies is about.
 pub(super) struct Traffic<'a> {
     /// As Calico calls it.
     pub(super) action: &'a str,

@@ -1,4 +1,4 @@
-//! What watches that follow the log are given.
+//! Watches that follow the log, and the changes that they are given.
 
 use proptest::prelude::*;
 
@@ -17,7 +17,7 @@ fn the_log_is_bounded() {
 }
 
 proptest! {
-    /// Whatever happens to the files, a follower of the log holds what a list shows.
+    /// A follower of the log holds the content that a list shows, in any course of the files.
     #[test]
     fn following_the_log_leads_to_the_list(
         steps in proptest::collection::vec(
