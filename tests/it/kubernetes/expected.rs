@@ -10,6 +10,7 @@ use bulrush::datastore::memory::MemoryStore;
 use bulrush::datastore::{Dialect, Kind, Object, ObjectId};
 use bulrush::decoupler;
 use bulrush::metrics::SyncerMetrics;
+use bulrush::model::aside;
 use bulrush::model::{Key, SyncStatus, SyncerEvent};
 use bulrush::problems::ProblemBook;
 use bulrush::syncer::SyncerType;
@@ -144,7 +145,8 @@ async fn converted(spec: PipelineSpec, store: &MemoryStore) -> anyhow::Result<Co
                 SyncerEvent::Status(status) => is_in_sync = status == SyncStatus::InSync,
                 SyncerEvent::Progress(_) => {}
                 SyncerEvent::Updates(updates) => {
-                    for update in updates {
+                    // The agents here speak as the development branch, and are told nothing of what is aside.
+                    for update in updates.into_iter().filter(|update| !aside::is_aside(&update.key)) {
                         if let Some(value) = update.value {
                             content.insert(update.key, value.bytes);
                         } else {

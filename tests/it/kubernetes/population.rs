@@ -186,6 +186,8 @@ pub(super) fn custom(kind: &Kind, group: CrdGroup, i: usize, size: Size) -> Opti
         json!({"cidr": cidr, "node": node, "state": "confirmed", "deleted": deleted})
     } else if *kind == k::K8S_CLUSTER_NETWORK_POLICY {
         json!({"tier": "Admin", "priority": i, "subject": {"namespaces": {}}, "ingress": [{"name": "r", "action": "Deny", "from": [{"namespaces": {}}]}]})
+    } else if [k::K8S_ADMIN_NETWORK_POLICY, k::K8S_BASELINE_ADMIN_NETWORK_POLICY].contains(kind) {
+        json!({"priority": i, "subject": {"namespaces": {}}, "ingress": [{"name": "r", "action": "Deny", "from": [{"namespaces": {}}]}]})
     } else if *kind == k::VM_INSTANCE_MIGRATION {
         json!({"vmiName": format!("vm-{i}")})
     } else {

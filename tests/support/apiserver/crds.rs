@@ -89,7 +89,12 @@ pub(crate) fn watched_kinds() -> Vec<Kind> {
 
 /// Those of them that have to be defined: Calico's, and third parties'.
 pub(crate) fn custom_kinds() -> Vec<Kind> {
-    let third_party = [kinds::K8S_CLUSTER_NETWORK_POLICY, kinds::VM_INSTANCE_MIGRATION];
+    let third_party = [
+        kinds::K8S_CLUSTER_NETWORK_POLICY,
+        kinds::K8S_ADMIN_NETWORK_POLICY,
+        kinds::K8S_BASELINE_ADMIN_NETWORK_POLICY,
+        kinds::VM_INSTANCE_MIGRATION,
+    ];
     watched_kinds().into_iter().filter(|kind| is_calico(kind) || third_party.contains(kind)).collect()
 }
 
