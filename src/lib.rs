@@ -52,6 +52,8 @@ pub mod pipeline;
 
 pub mod daemon;
 
+pub mod preflight;
+
 pub mod cli;
 
 #[cfg(test)]

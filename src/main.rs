@@ -9,7 +9,7 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, status, terminal_width, watch};
+use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, preflight, status, terminal_width, watch};
 use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
 use bulrush::logging::{FLUSH_TIMEOUT, Logging};
@@ -60,6 +60,10 @@ fn run_command(command: Command) -> anyhow::Result<u8> {
             args.environment = std::env::vars_os().collect();
             client_runtime()?.block_on(status::run(&args, &mut out))?;
             0
+        }
+        Command::Preflight(mut args) => {
+            args.environment = std::env::vars_os().collect();
+            client_runtime()?.block_on(preflight::run(&args, &mut out, &mut err))?
         }
         Command::Dump(mut args) => {
             args.connect.environment = std::env::vars_os().collect();

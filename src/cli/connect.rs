@@ -64,6 +64,14 @@ pub struct ConnectArgs {
     /// Compression to offer with the native protocol, best first; may be given several times [default: zstd, snappy, none]
     #[arg(long, value_enum)]
     pub compression: Vec<CompressionArg>,
+    /// How to get in.
+    #[command(flatten)]
+    pub tls: TlsArgs,
+}
+
+/// Arguments for TLS of every command that is a client.
+#[derive(Args, Clone, Debug, Default)]
+pub struct TlsArgs {
     /// TLS: certificates that the server's must lead to, PEM
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
@@ -129,7 +137,7 @@ fn syncer(name: &str) -> Result<SyncerType, String> {
     })
 }
 
-fn namespaced(text: &str) -> Result<(String, String), String> {
+pub(super) fn namespaced(text: &str) -> Result<(String, String), String> {
     match text.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((namespace.to_owned(), name.to_owned()))
@@ -171,7 +179,7 @@ impl ConnectArgs {
             ProtocolArg::Calico => Protocol::Calico { compression: true },
             ProtocolArg::CalicoPlain => Protocol::Calico { compression: false },
         };
-        let tls = self.tls()?;
+        let tls = self.tls.load()?;
         let builder = match (&self.server[..], &self.service) {
             ([], Some(service)) => Client::builder([""; 0]).discovery(self.discovery(service)?),
             ([], None) => {
@@ -212,9 +220,14 @@ impl ConnectArgs {
         }
         Ok(discovery)
     }
+}
 
+impl TlsArgs {
     /// TLS, if any of its arguments is given; then all of them are needed.
-    fn tls(&self) -> Result<Option<ClientTls>, String> {
+    ///
+    /// # Errors
+    /// Arguments that are missing, or files that cannot be used, in words.
+    pub fn load(&self) -> Result<Option<ClientTls>, String> {
         let identity = PeerIdentity::new(self.server_cn.clone(), self.server_uri_san.clone());
         match (&self.ca_file, &self.cert_file, &self.key_file, identity) {
             (None, None, None, None) => Ok(None),

@@ -14,7 +14,7 @@ use super::connect::{ConnectArgs, seconds};
 use super::render::Renderer;
 use super::{EXIT_FAILURE, EXIT_USAGE, ended};
 use crate::model::{Key, SyncStatus, Update};
-use crate::syncclient::{Client, SyncEvent};
+use crate::syncclient::{Client, SyncEvent, apply};
 
 /// Tries to come back to servers after a connection was lost; with their pauses some two seconds.
 const TRIES_AFTER_LOSS: u32 = 5;
@@ -84,7 +84,7 @@ async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, 
     let mut loss: Option<Loss> = None;
     while let Ok(Some(event)) = timeout_at(deadline, client.next()).await {
         match event {
-            SyncEvent::Updates(updates) => super::apply(&mut content, updates),
+            SyncEvent::Updates(updates) => apply(&mut content, updates),
             SyncEvent::Status(SyncStatus::InSync) => {
                 client.close().await;
                 return Ok(content);

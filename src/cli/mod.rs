@@ -5,11 +5,11 @@ pub mod config;
 pub mod connect;
 pub mod dump;
 pub mod local;
+pub mod preflight;
 mod render;
 pub mod status;
 pub mod watch;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,6 @@ use clap::{Parser, Subcommand};
 
 pub use crate::config::EXIT_USAGE;
 use crate::config::table::DEFAULT_FILE;
-use crate::model::{Key, Update};
 
 /// Something went wrong on the way.
 pub const EXIT_FAILURE: u8 = 1;
@@ -50,6 +49,8 @@ pub enum Command {
     Config(config::ConfigArgs),
     /// Print the state of a running server
     Status(status::StatusArgs),
+    /// Look a cluster over before Bulrush takes Typha's place, or compare a running Typha with Bulrush
+    Preflight(preflight::PreflightArgs),
 }
 
 /// The arguments without Calico's way to choose the program within its image (`component typha`): a Deployment whose image alone
@@ -74,17 +75,6 @@ fn ended(printed: io::Result<()>) -> io::Result<u8> {
         Ok(()) => Ok(0),
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
         Err(error) => Err(error),
-    }
-}
-
-/// Applies updates to what is held.
-fn apply(content: &mut BTreeMap<Key, Update>, updates: Vec<Update>) {
-    for update in updates {
-        if update.value.is_some() {
-            content.insert(update.key.clone(), update);
-        } else {
-            content.remove(&update.key);
-        }
     }
 }
 

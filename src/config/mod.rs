@@ -137,6 +137,12 @@ pub fn load(file: &Path, environment: impl IntoIterator<Item = (OsString, OsStri
     interpret_all(environment, |mistakes, notices| sources::file(file, mistakes, notices))
 }
 
+/// Reads the configuration from an environment and the text of a file that is elsewhere; `file` is its name in messages.
+#[must_use]
+pub fn load_text(file: &Path, text: &str, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Loaded {
+    interpret_all(environment, |mistakes, _| sources::settings(file, text, mistakes))
+}
+
 /// Reads where the Kubernetes API is from an environment, as the daemon does: for programs that only want to ask it.
 ///
 /// # Errors

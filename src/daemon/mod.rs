@@ -12,7 +12,7 @@
 mod folder;
 mod sharing;
 mod signals;
-mod source;
+pub(crate) mod source;
 mod status;
 
 use std::collections::BTreeMap;

@@ -16,23 +16,23 @@ use crate::syncer::pipelines::Flavour;
 use crate::tasks::TaskRegistry;
 
 /// The datastore, and what goes with its type.
-pub(super) struct Source {
+pub(crate) struct Source {
     /// The datastore itself.
-    pub(super) datastore: Arc<dyn Datastore>,
+    pub(crate) datastore: Arc<dyn Datastore>,
     /// The same, where Bulrush writes to it at start.
-    pub(super) writable: Option<Arc<dyn Writable>>,
+    pub(crate) writable: Option<Arc<dyn Writable>>,
     /// Words that the cluster information gets at start.
-    pub(super) cluster_types: Vec<String>,
+    pub(crate) cluster_types: Vec<String>,
     /// Which kinds and conversions go with it.
-    pub(super) flavour: Flavour,
+    pub(crate) flavour: Flavour,
     /// Where it is, for people.
-    pub(super) location: String,
+    pub(crate) location: String,
     /// What became of the files of a folder.
-    pub(super) files: Option<watch::Receiver<FileStatus>>,
+    pub(crate) files: Option<watch::Receiver<FileStatus>>,
     /// The datastore's own tasks: a failure of theirs ends the process.
-    pub(super) tasks: TaskRegistry,
+    pub(crate) tasks: TaskRegistry,
     /// Reads it again now.
-    pub(super) reload: Option<Box<dyn Fn() + Send + Sync>>,
+    pub(crate) reload: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl fmt::Debug for Source {
@@ -43,7 +43,7 @@ impl fmt::Debug for Source {
 
 impl Source {
     /// Opens it. A datastore that is away is no error; a configuration that cannot work is.
-    pub(super) fn open(config: &DatastoreConfig) -> anyhow::Result<Self> {
+    pub(crate) fn open(config: &DatastoreConfig) -> anyhow::Result<Self> {
         match config.datastore_type {
             DatastoreType::Etcdv3 => Self::etcd(config),
             DatastoreType::File => Self::folder(config),

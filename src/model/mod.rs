@@ -21,6 +21,7 @@ pub mod gojson;
 pub mod keys;
 pub mod net;
 pub mod numorstring;
+pub mod quantity;
 pub mod release;
 pub mod resource;
 pub mod schema;

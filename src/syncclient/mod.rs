@@ -32,6 +32,7 @@ pub mod rotation;
 pub mod session;
 pub mod tracker;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -125,6 +126,17 @@ pub struct ServerInfo {
     pub conn_id: u64,
     /// Names the life of the server's cache; native only.
     pub epoch: Option<u64>,
+}
+
+/// Applies updates to what a consumer holds.
+pub fn apply(content: &mut BTreeMap<Key, Update>, updates: Vec<Update>) {
+    for update in updates {
+        if update.value.is_some() {
+            content.insert(update.key.clone(), update);
+        } else {
+            content.remove(&update.key);
+        }
+    }
 }
 
 /// What a consumer hears.

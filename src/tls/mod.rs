@@ -3,7 +3,7 @@
 //! The configuration feeds [`ServerTlsConfig`], the command line and users of the library [`ClientTlsConfig`]; the server's accept path takes
 //! [`ServerTls::acceptor`], the client library [`ClientTls::connector`]. [`files`] re-reads files that changed, [`policy`] maps
 //! the version and cipher options, [`identity`] holds Calico's peer rule, `certificate` and `authorities` decide as Go does which chains
-//! count, `signatures` whose key made a signature, `words` says why a handshake failed.
+//! count, `signatures` whose key made a signature, `words` says why a handshake failed, [`review`] whether certificates would do.
 //!
 //! Invariants:
 //! - a peer is accepted only if its chain leads to the CA file's certificates (never the system's) *and* its name fits;
@@ -16,6 +16,7 @@ pub mod client;
 pub mod files;
 pub mod identity;
 pub mod policy;
+pub mod review;
 pub mod server;
 mod signatures;
 mod words;

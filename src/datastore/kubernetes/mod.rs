@@ -3,7 +3,8 @@
 //! Fed by an API server, feeds the kind watches. [`config`] says where it is and as whom we speak, [`client`] sends requests
 //! within bounds, [`groups`] finds the API group that holds Calico's kinds, [`list`] reads a kind as a stream or in pages,
 //! [`watch`] follows it, [`lines`] cuts what a watch sends, [`object`] reads the few fields that are needed here, [`crds`]
-//! knows which kinds are missing and notices when they appear, [`failure`] turns answers into what to do next, [`init`] is the little that is written.
+//! knows which kinds are missing and notices when they appear, [`failure`] turns answers into what to do next, [`init`] is the little that is written,
+//! [`lookup`] asks once, for those who look a cluster over.
 //!
 //! Invariants:
 //! - a kind costs one list and one watch: the stream that delivered a list goes on as the watch that follows it;
@@ -44,6 +45,7 @@ mod init;
 mod limit;
 mod lines;
 mod list;
+pub mod lookup;
 mod object;
 pub mod proxy;
 mod watch;

@@ -12,7 +12,6 @@ use crate::model::{Key, KvPair, Value, keys, no_revision};
 
 mod pod;
 pub(super) mod qos;
-mod quantity;
 mod v3;
 
 /// Prefixes of labels that only Calico may set.

@@ -1,6 +1,6 @@
 //! Traffic limits and marks in annotations.
 
-use super::quantity;
+use crate::model::quantity;
 use crate::model::numorstring::Uint8OrString;
 use crate::model::v1::endpoint::QosControls;
 use crate::model::v1::text::TextMap;

@@ -8,7 +8,8 @@ const MAX_FRACTION_DIGITS: usize = 12;
 const MAX_POWER: u32 = 38;
 
 /// The quantity, rounded away from zero to a whole number; what does not fit becomes the nearest that does.
-pub(super) fn parse(text: &str) -> Option<i64> {
+#[must_use]
+pub fn parse(text: &str) -> Option<i64> {
     let (negative, unsigned) = match text.as_bytes().first()? {
         b'-' => (true, &text[1..]),
         b'+' => (false, &text[1..]),
@@ -24,6 +25,12 @@ pub(super) fn parse(text: &str) -> Option<i64> {
     let magnitude = magnitude(whole.trim_start_matches('0'), fraction, factor, power);
     let magnitude = i64::try_from(magnitude).unwrap_or(i64::MAX);
     Some(if negative { -magnitude } else { magnitude })
+}
+
+/// A quantity of memory, in bytes. `None`: it is none, or negative.
+#[must_use]
+pub fn bytes(text: &str) -> Option<u64> {
+    u64::try_from(parse(text)?).ok()
 }
 
 /// What a unit multiplies by: a factor and a power of ten.

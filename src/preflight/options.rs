@@ -1,0 +1,149 @@
+//! Typha's own settings, read as Bulrush would read them.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::time::timeout;
+
+use super::report::{Report, Verdict};
+use super::typha::{Installed, Variable, environment};
+use super::text;
+use crate::config::table::{Kind, OPTIONS};
+use crate::config::{self, Config, DatastoreType};
+use crate::datastore::Datastore as _;
+use crate::datastore::etcd::{EtcdConfig, EtcdStore};
+use crate::datastore::kubernetes::lookup::{Answer, Lookup};
+use crate::syncer::kinds;
+
+const TOPIC: &str = "options";
+/// Stands for files that are there in the pod and not here.
+const SOME_FILE: &str = "/dev/null";
+/// How long etcd may take to answer.
+const ETCD_LIMIT: Duration = Duration::from_secs(10);
+
+/// What Typha is told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Settings {
+    /// By the names of variables, as given.
+    pub(super) variables: BTreeMap<String, Variable>,
+    /// As Bulrush takes them, but for the files' names; `None` if it does not.
+    pub(super) config: Option<Config>,
+}
+
+impl Settings {
+    /// An option's text, if it is given by a variable.
+    pub(super) fn given(&self, option: &str) -> Option<&str> {
+        let wanted = format!("TYPHA_{option}");
+        self.variables.iter().find_map(|(name, variable)| match variable {
+            Variable::Text(value) if name.eq_ignore_ascii_case(&wanted) && !value.is_empty() => Some(value.as_str()),
+            _ => None,
+        })
+    }
+
+    pub(super) fn uses_etcd(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| config.datastore.datastore_type == DatastoreType::Etcdv3)
+    }
+
+    pub(super) fn uses_tls(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| config.tls.is_some())
+    }
+}
+
+/// Reads the variables and `typha.cfg`.
+pub(super) async fn check(
+    lookup: &Lookup,
+    installed: &Installed,
+    variables: &BTreeMap<String, Variable>,
+    report: &mut Report,
+) -> Settings {
+    let file = file(lookup, installed, report).await;
+    let mut given = environment(variables);
+    for (name, value) in &mut given {
+        let name = name.to_string_lossy().to_ascii_lowercase();
+        let option = OPTIONS.iter().find(|spec| name == format!("typha_{}", spec.name.to_ascii_lowercase()));
+        if option.is_some_and(|spec| spec.kind == Kind::File { must_exist: true }) && !value.is_empty() {
+            *value = SOME_FILE.into();
+        }
+    }
+    let loaded = config::load_text(Path::new("typha.cfg"), &file, given);
+    let config = match loaded.config {
+        Ok(config) => {
+            let count = variables.keys().filter(|name| name.to_ascii_uppercase().starts_with("TYPHA_")).count();
+            report.fact("datastore", config.datastore.datastore_type.to_string());
+            let text = format!("{count} of Typha's variables are understood; the datastore is {}", config.datastore.datastore_type);
+            report.add(TOPIC, Verdict::Ok, text);
+            Some(config)
+        }
+        Err(mistakes) => {
+            for mistake in mistakes.0 {
+                report.advise(
+                    TOPIC,
+                    Verdict::Obstacle,
+                    format!("Bulrush does not start with this: {mistake}"),
+                    format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
+                );
+            }
+            None
+        }
+    };
+    for notice in loaded.notices.into_iter().filter(|notice| notice.warning) {
+        report.add(TOPIC, Verdict::Note, notice.text);
+    }
+    for (name, variable) in variables {
+        if let Variable::Elsewhere(source) = variable
+            && name.to_ascii_uppercase().starts_with("TYPHA_")
+        {
+            report.add(TOPIC, Verdict::Note, format!("{name} comes from {source} and was not looked at"));
+        }
+    }
+    Settings { variables: variables.clone(), config }
+}
+
+/// The text of a `typha.cfg` that a ConfigMap puts in the place of the image's.
+async fn file(lookup: &Lookup, installed: &Installed, report: &mut Report) -> String {
+    let Some((volume, rest)) = installed.volume(config::table::DEFAULT_FILE) else { return String::new() };
+    let name = text(volume, "/configMap/name");
+    let path = format!("/api/v1/namespaces/{}/configmaps/{name}", installed.namespace);
+    match lookup.get(&path).await {
+        Answer::Found(map) if !name.is_empty() => map["data"][rest].as_str().unwrap_or_default().to_owned(),
+        other => {
+            let text = format!("{} of volume {} was not looked at: {}", config::table::DEFAULT_FILE, volume["name"], other.reason());
+            report.add(TOPIC, Verdict::Unknown, text);
+            String::new()
+        }
+    }
+}
+
+/// Asks etcd, where it can be reached from here without files that only the pod has.
+pub(super) async fn etcd(settings: &Settings, report: &mut Report) {
+    let Some(config) = &settings.config else { return };
+    let endpoints = config.datastore.etcd.endpoints.join(",");
+    let file = |option: &str| settings.given(option).filter(|path| Path::new(path).exists()).map(Into::into);
+    let (ca, cert, key) = (file("ETCDCAFILE"), file("ETCDCERTFILE"), file("ETCDKEYFILE"));
+    let store = EtcdStore::connect(EtcdConfig {
+        ca_file: ca,
+        cert_file: cert,
+        key_file: key,
+        ..EtcdConfig::new(config.datastore.etcd.endpoints.iter().cloned())
+    });
+    let answered = match store {
+        Ok(store) => match timeout(ETCD_LIMIT, store.list(&kinds::CLUSTER_INFORMATION).next()).await {
+            Ok(Some(Err(error))) => Err(error.to_string()),
+            Ok(_) => Ok(()),
+            Err(_) => Err(format!("no answer within {ETCD_LIMIT:?}")),
+        },
+        Err(error) => Err(error.to_string()),
+    };
+    match answered {
+        Ok(()) => report.add("datastore", Verdict::Ok, format!("etcd at {endpoints} answers from here")),
+        Err(reason) => report.advise(
+            "datastore",
+            Verdict::Unknown,
+            format!("etcd at {endpoints} does not answer from here: {reason}"),
+            "run this as a pod with Typha's network, variables and volumes",
+        ),
+    }
+}
+

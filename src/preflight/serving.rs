@@ -1,0 +1,160 @@
+//! Ports, probes and replicas of Typha's Deployment and its Service.
+
+use serde_json::Value;
+
+use super::options::Settings;
+use super::report::{Report, Verdict};
+use super::text;
+use super::typha::Installed;
+use crate::datastore::kubernetes::lookup::{Answer, Lookup};
+
+/// Name of the port that agents look for, unless they are told another.
+const PORT_NAME: &str = "calico-typha";
+/// Nodes that a release of Typha is recommended to serve with one replica: the manifests' figure.
+const NODES_PER_TYPHA: usize = 200;
+
+pub(super) async fn check(lookup: &Lookup, installed: &Installed, settings: &Settings, report: &mut Report) {
+    let Some(config) = &settings.config else { return };
+    ports(installed, config.server.port, report);
+    service(lookup, installed, config.server.port, report).await;
+    probes(installed, config, report);
+    replicas(lookup, installed, report).await;
+}
+
+/// Whether the container's port is the one that is listened on.
+fn ports(installed: &Installed, listens: u16, report: &mut Report) {
+    let ports = installed.container()["ports"].as_array().into_iter().flatten();
+    let declared: Vec<u64> =
+        ports.filter(|port| text(port, "/name") == PORT_NAME).filter_map(|port| port["containerPort"].as_u64()).collect();
+    let network = if installed.pod()["hostNetwork"] == Value::Bool(true) { "the host's network" } else { "the pods' network" };
+    report.fact("port", listens);
+    if declared.iter().all(|port| *port == u64::from(listens)) {
+        report.add("ports", Verdict::Ok, format!("agents connect to port {listens} on {network}"));
+    } else {
+        report.advise(
+            "ports",
+            Verdict::Obstacle,
+            format!("the container's port {PORT_NAME} is {declared:?}, and Typha is told to listen on {listens}: agents of the Service find nothing"),
+            format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
+        );
+    }
+}
+
+/// The Service by which agents find Typha.
+async fn service(lookup: &Lookup, installed: &Installed, listens: u16, report: &mut Report) {
+    let namespace = &installed.namespace;
+    let service = match lookup.get(&format!("/api/v1/namespaces/{namespace}/services/{}", installed.name)).await {
+        Answer::Found(service) => service,
+        Answer::Missing(_) => {
+            let text = format!("there is no Service {namespace}/{}: agents have to be told addresses (FELIX_TYPHAADDR)", installed.name);
+            report.add("ports", Verdict::Note, text);
+            return;
+        }
+        other => {
+            report.add("ports", Verdict::Unknown, format!("Service {namespace}/{}: {}", installed.name, other.reason()));
+            return;
+        }
+    };
+    let ports = service["spec"]["ports"].as_array();
+    let port = ports.and_then(|all| all.iter().find(|port| text(port, "/name") == PORT_NAME));
+    let leads_there = |port: &Value| {
+        let target = &port["targetPort"];
+        target.as_str().map_or_else(|| target.as_u64() == Some(u64::from(listens)), |name| name == PORT_NAME)
+    };
+    match port {
+        Some(port) if leads_there(port) => {
+            let text = format!("Service {namespace}/{} has the port {PORT_NAME} ({})", installed.name, port["port"]);
+            report.add("ports", Verdict::Ok, text);
+        }
+        Some(port) => report.advise(
+            "ports",
+            Verdict::Obstacle,
+            format!("Service {namespace}/{} leads to port {}, and Typha is told to listen on {listens}", installed.name, port["targetPort"]),
+            format!("kubectl -n {namespace} edit service {}", installed.name),
+        ),
+        None => report.add(
+            "ports",
+            Verdict::Note,
+            format!("Service {namespace}/{} has no port named {PORT_NAME}: agents need FELIX_TYPHAK8SSERVICEPORT or the like", installed.name),
+        ),
+    }
+}
+
+/// Whether the kubelet asks where health is told.
+fn probes(installed: &Installed, config: &crate::config::Config, report: &mut Report) {
+    let health = &config.health;
+    let mut wrong = Vec::new();
+    let mut asked = 0;
+    for (probe, path) in [("livenessProbe", "/liveness"), ("readinessProbe", "/readiness")] {
+        let http = &installed.container()[probe]["httpGet"];
+        if http.is_null() {
+            continue;
+        }
+        asked += 1;
+        let port = &http["port"];
+        // By number, or by the name of one of the container's ports.
+        let named = installed.container()["ports"].as_array().into_iter().flatten();
+        let number = port.as_u64().or_else(|| {
+            named.filter(|named| named["name"] == *port).find_map(|named| named["containerPort"].as_u64())
+        });
+        if !health.enabled {
+            wrong.push(format!("{probe} asks, but TYPHA_HEALTHENABLED is not true"));
+        } else if number != Some(u64::from(health.port)) {
+            wrong.push(format!("{probe} asks port {port}, and health is told on {} (TYPHA_HEALTHPORT)", health.port));
+        } else if text(http, "/path") != path {
+            wrong.push(format!("{probe} asks {:?}, and not {path}", text(http, "/path")));
+        }
+    }
+    if !wrong.is_empty() {
+        report.advise(
+            "probes",
+            Verdict::Obstacle,
+            wrong.join("; "),
+            format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
+        );
+    } else if asked == 0 {
+        report.add("probes", Verdict::Note, "there are no probes: a replica that is not in sync gets agents all the same");
+    } else {
+        report.add("probes", Verdict::Ok, format!("health is asked on port {}", health.port));
+    }
+}
+
+async fn replicas(lookup: &Lookup, installed: &Installed, report: &mut Report) {
+    let (spec, status) = (&installed.deployment["spec"], &installed.deployment["status"]);
+    let wanted = spec["replicas"].as_u64().unwrap_or(1);
+    let ready = status["readyReplicas"].as_u64().unwrap_or(0);
+    report.fact("replicas", wanted);
+    report.fact("replicas_ready", ready);
+    let nodes = count(lookup, "/api/v1/nodes").await;
+    if let Ok(nodes) = nodes {
+        report.fact("nodes", nodes);
+    }
+    let for_nodes = nodes.as_ref().map_or_else(|_| String::new(), |nodes| format!(" for {nodes} nodes"));
+    let text = format!("{ready} of {wanted} replicas are ready{for_nodes}");
+    if wanted == 0 {
+        report.advise(
+            "replicas",
+            Verdict::Obstacle,
+            format!("{text}: Typha is switched off"),
+            format!("kubectl -n {} scale deployment {} --replicas=1", installed.namespace, installed.name),
+        );
+    } else if ready < wanted {
+        report.add("replicas", Verdict::Note, format!("{text}: find out why before changing anything"));
+    } else {
+        let enough = nodes.is_ok_and(|nodes| nodes > NODES_PER_TYPHA && wanted > 3);
+        let hint = if enough { "; three of Bulrush's are enough, see docs/operations.md under \"Sizing\"" } else { "" };
+        report.add("replicas", Verdict::Ok, format!("{text}{hint}"));
+    }
+}
+
+/// How many objects there are at a path of the API.
+pub(super) async fn count(lookup: &Lookup, path: &str) -> Result<usize, Answer> {
+    match lookup.get(&format!("{path}?limit=1")).await {
+        Answer::Found(list) => {
+            let here = list["items"].as_array().map_or(0, Vec::len);
+            let more = list["metadata"]["remainingItemCount"].as_u64().unwrap_or(0);
+            Ok(here + usize::try_from(more).unwrap_or(usize::MAX / 2))
+        }
+        other => Err(other),
+    }
+}
