@@ -9,7 +9,9 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
-use bulrush::cli::{Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, preflight, status, terminal_width, watch};
+use bulrush::cli::{
+    Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, preflight, status, terminal_width, watch,
+};
 use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
 use bulrush::logging::{FLUSH_TIMEOUT, Logging};

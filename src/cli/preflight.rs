@@ -123,10 +123,10 @@ async fn looked(args: &PreflightArgs) -> Result<Report, String> {
 
 async fn compared(args: &PreflightArgs, server: &str) -> Result<Report, String> {
     let environment = environment(args);
-    let config = load(&args.config_file, environment.iter().cloned()).config.map_err(|mistakes| mistakes.to_string())?;
+    let config =
+        load(&args.config_file, environment.iter().cloned()).config.map_err(|mistakes| mistakes.to_string())?;
     let context = Context::from_environment(environment);
-    let against =
-        Against { server: server.to_owned(), line: args.dialect, tls: args.tls.load()?, limit: args.timeout };
+    let against = Against { server: server.to_owned(), line: args.dialect, tls: args.tls.load()?, limit: args.timeout };
     let mut report = Report::default();
     compare(&config.datastore, &context, against, &mut report).await.map_err(|error| format!("{error:#}"))?;
     Ok(report)
@@ -182,6 +182,9 @@ mod tests {
         let mut printed = Vec::new();
         print(&report, Output::Json, &mut printed).unwrap();
         let document: serde_json::Value = serde_json::from_slice(&printed).unwrap();
-        assert_eq!((&document["exit_status"], &document["findings"][1]["remedy"]), (&json!(1), &json!("kubectl do it")));
+        assert_eq!(
+            (&document["exit_status"], &document["findings"][1]["remedy"]),
+            (&json!(1), &json!("kubectl do it"))
+        );
     }
 }

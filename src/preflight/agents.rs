@@ -41,7 +41,10 @@ pub(super) async fn check(lookup: &Lookup, installed: Option<&Installed>, settin
             Version::TooOld => report.advise(
                 TOPIC,
                 Verdict::Obstacle,
-                format!("{count} agents of {version} would be refused: {} is the oldest that is served", Release::ALL[0]),
+                format!(
+                    "{count} agents of {version} would be refused: {} is the oldest that is served",
+                    Release::ALL[0]
+                ),
                 "upgrade calico-node first",
             ),
             Version::Unknown => report.add(
@@ -62,7 +65,8 @@ async fn images(lookup: &Lookup) -> Result<BTreeMap<String, usize>, String> {
     let mut next = String::new();
     for _ in 0..MOST_PAGES {
         let query = form_urlencoded::byte_serialize(next.as_bytes()).collect::<String>();
-        let page = match lookup.get(&format!("/api/v1/pods?labelSelector={LABELS}&limit={PAGE}&continue={query}")).await {
+        let page = match lookup.get(&format!("/api/v1/pods?labelSelector={LABELS}&limit={PAGE}&continue={query}")).await
+        {
             Answer::Found(page) => page,
             other => return Err(other.reason().to_owned()),
         };
@@ -119,7 +123,9 @@ async fn finding(lookup: &Lookup, installed: &Installed, settings: &Settings, re
                 report.add(TOPIC, Verdict::Note, format!("calico-node looks for the Service {service}"));
             }
             (service, "") => report.add(TOPIC, Verdict::Ok, format!("calico-node looks for the Service {service}")),
-            (_, address) => report.add(TOPIC, Verdict::Note, format!("calico-node connects to {address} (FELIX_TYPHAADDR)")),
+            (_, address) => {
+                report.add(TOPIC, Verdict::Note, format!("calico-node connects to {address} (FELIX_TYPHAADDR)"))
+            }
         }
         let wants_tls = !value("FELIX_TYPHACAFILE").is_empty();
         if settings.config.is_some() && wants_tls != settings.uses_tls() {

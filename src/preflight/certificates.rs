@@ -52,14 +52,21 @@ async fn agents(lookup: &Lookup, installed: &Installed, settings: &Settings, ca:
             Answer::Found(secret) => secret,
             Answer::Missing(_) => continue,
             other => {
-                report.add(TOPIC, Verdict::Note, format!("the agents' certificate was not looked at: Secret {name}: {}", other.reason()));
+                report.add(
+                    TOPIC,
+                    Verdict::Note,
+                    format!("the agents' certificate was not looked at: Secret {name}: {}", other.reason()),
+                );
                 return;
             }
         };
-        let certificate = ["tls.crt", "cert.crt", "calico-node.crt"].iter().find_map(|key| decoded(&secret["data"][*key]));
+        let certificate =
+            ["tls.crt", "cert.crt", "calico-node.crt"].iter().find_map(|key| decoded(&secret["data"][*key]));
         let Some(certificate) = certificate else { continue };
         match review::peer(&certificate, ca, &identity, Purpose::Client) {
-            Ok(seen) => report.add(TOPIC, Verdict::Ok, format!("the agents' certificate (Secret {name}) is accepted: {seen}")),
+            Ok(seen) => {
+                report.add(TOPIC, Verdict::Ok, format!("the agents' certificate (Secret {name}) is accepted: {seen}"))
+            }
             Err(reason) => report.advise(
                 TOPIC,
                 Verdict::Obstacle,
@@ -69,7 +76,11 @@ async fn agents(lookup: &Lookup, installed: &Installed, settings: &Settings, ca:
         }
         return;
     }
-    report.add(TOPIC, Verdict::Note, format!("the agents' certificate was not found (Secret {})", OF_AGENTS.join(" or ")));
+    report.add(
+        TOPIC,
+        Verdict::Note,
+        format!("the agents' certificate was not found (Secret {})", OF_AGENTS.join(" or ")),
+    );
 }
 
 /// The content of a certificate file of Typha's, from the Secret or ConfigMap that its volume is made of.
@@ -93,21 +104,36 @@ async fn file(
     let namespace = &installed.namespace;
     let (secret, map) = (text(volume, "/secret/secretName"), text(volume, "/configMap/name"));
     let (what, path_of, items) = if !secret.is_empty() {
-        (format!("Secret {secret}"), format!("/api/v1/namespaces/{namespace}/secrets/{secret}"), &volume["secret"]["items"])
+        (
+            format!("Secret {secret}"),
+            format!("/api/v1/namespaces/{namespace}/secrets/{secret}"),
+            &volume["secret"]["items"],
+        )
     } else if !map.is_empty() {
-        (format!("ConfigMap {map}"), format!("/api/v1/namespaces/{namespace}/configmaps/{map}"), &volume["configMap"]["items"])
+        (
+            format!("ConfigMap {map}"),
+            format!("/api/v1/namespaces/{namespace}/configmaps/{map}"),
+            &volume["configMap"]["items"],
+        )
     } else {
         report.add(
             TOPIC,
             Verdict::Note,
-            format!("TYPHA_{option} is in the volume {}, which is made when a pod starts and cannot be looked at", volume["name"]),
+            format!(
+                "TYPHA_{option} is in the volume {}, which is made when a pod starts and cannot be looked at",
+                volume["name"]
+            ),
         );
         return None;
     };
     let object = match lookup.get(&path_of).await {
         Answer::Found(object) => object,
         other => {
-            report.add(TOPIC, Verdict::Unknown, format!("TYPHA_{option} is in {what}, which cannot be read: {}", other.reason()));
+            report.add(
+                TOPIC,
+                Verdict::Unknown,
+                format!("TYPHA_{option} is in {what}, which cannot be read: {}", other.reason()),
+            );
             return None;
         }
     };

@@ -40,8 +40,7 @@ pub(super) async fn check(
     settings: &Settings,
     report: &mut Report,
 ) -> Counts {
-    let versions: BTreeSet<(&str, &str)> =
-        watched.iter().map(|(_, place)| (&*place.group, &*place.version)).collect();
+    let versions: BTreeSet<(&str, &str)> = watched.iter().map(|(_, place)| (&*place.group, &*place.version)).collect();
     let mut served: BTreeSet<(String, String)> = BTreeSet::new();
     for (group, version) in versions {
         let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -72,7 +71,10 @@ pub(super) async fn check(
     let named = |kinds: &[&Watched]| kinds.iter().map(|(_, place)| place.name()).collect::<Vec<_>>().join(", ");
     let native: Vec<&Watched> = absent.iter().copied().filter(|(_, place)| place.native).collect();
     if !native.is_empty() {
-        let text = format!("every API server serves {}, and this one does not: is there a gateway in between?", named(&native));
+        let text = format!(
+            "every API server serves {}, and this one does not: is there a gateway in between?",
+            named(&native)
+        );
         report.add(TOPIC, Verdict::Obstacle, text);
     }
     let read = |kind: &Kind| line.is_none_or(|line| read_by(kind).contain(line));
@@ -97,6 +99,9 @@ pub(super) async fn check(
             }
         }
     }
-    report.fact("objects", counts.iter().map(|(name, count)| (name.clone(), (*count).into())).collect::<serde_json::Map<String, Value>>());
+    report.fact(
+        "objects",
+        counts.iter().map(|(name, count)| (name.clone(), (*count).into())).collect::<serde_json::Map<String, Value>>(),
+    );
     counts
 }

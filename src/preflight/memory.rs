@@ -39,10 +39,15 @@ pub(super) fn check(installed: Option<&Installed>, settings: &Settings, counts: 
             format!("{text_of}; the container's limit is {} MiB", mib(limit)),
             installed.map_or_else(String::new, |installed| {
                 let (namespace, name) = (&installed.namespace, &installed.name);
-                format!("kubectl -n {namespace} set resources deployment {name} --limits=memory={}Mi", 2 * mib(estimate))
+                format!(
+                    "kubectl -n {namespace} set resources deployment {name} --limits=memory={}Mi",
+                    2 * mib(estimate)
+                )
             }),
         ),
-        Some(limit) => report.add("memory", Verdict::Ok, format!("{text_of}; the container's limit is {} MiB", mib(limit))),
+        Some(limit) => {
+            report.add("memory", Verdict::Ok, format!("{text_of}; the container's limit is {} MiB", mib(limit)))
+        }
         None => report.add("memory", Verdict::Ok, format!("{text_of}; the container has no limit")),
     }
 }

@@ -123,7 +123,11 @@ async fn reachable(lookup: &Lookup, report: &mut Report) -> bool {
         Answer::Found(version) => {
             let version = text(&version, "/gitVersion");
             report.fact("kubernetes_version", version);
-            report.add("kubernetes", Verdict::Ok, format!("the API server at {} is Kubernetes {version}", lookup.server()));
+            report.add(
+                "kubernetes",
+                Verdict::Ok,
+                format!("the API server at {} is Kubernetes {version}", lookup.server()),
+            );
             true
         }
         other => {
@@ -159,7 +163,11 @@ async fn release(lookup: &Lookup, watched: &[kinds::Watched], report: &mut Repor
     };
     let enterprise = text(&information, "/spec/cnxVersion");
     if !enterprise.is_empty() {
-        report.add("calico", Verdict::Obstacle, format!("this is Calico Enterprise {enterprise}, which Bulrush does not serve"));
+        report.add(
+            "calico",
+            Verdict::Obstacle,
+            format!("this is Calico Enterprise {enterprise}, which Bulrush does not serve"),
+        );
     }
     let version = text(&information, "/spec/calicoVersion");
     report.fact("calico_version", version);
@@ -213,7 +221,9 @@ async fn installation(lookup: &Lookup, options: &Options, report: &mut Report) -
             "install",
             Verdict::Obstacle,
             format!("{place}: the operator undoes changes of the image while it looks after this Deployment"),
-            format!("kubectl -n {namespace} annotate deployment {name} unsupported.operator.tigera.io/ignore=true && {swap}"),
+            format!(
+                "kubectl -n {namespace} annotate deployment {name} unsupported.operator.tigera.io/ignore=true && {swap}"
+            ),
         ),
         Method::Operator | Method::Manifest => report.advise("install", Verdict::Ok, place, swap),
         Method::Chart => report.advise(

@@ -8,8 +8,8 @@ use futures_util::StreamExt as _;
 use tokio::time::timeout;
 
 use super::report::{Report, Verdict};
-use super::typha::{Installed, Variable, environment};
 use super::text;
+use super::typha::{Installed, Variable, environment};
 use crate::config::table::{Kind, OPTIONS};
 use crate::config::{self, Config, DatastoreType};
 use crate::datastore::Datastore as _;
@@ -72,7 +72,10 @@ pub(super) async fn check(
         Ok(config) => {
             let count = variables.keys().filter(|name| name.to_ascii_uppercase().starts_with("TYPHA_")).count();
             report.fact("datastore", config.datastore.datastore_type.to_string());
-            let text = format!("{count} of Typha's variables are understood; the datastore is {}", config.datastore.datastore_type);
+            let text = format!(
+                "{count} of Typha's variables are understood; the datastore is {}",
+                config.datastore.datastore_type
+            );
             report.add(TOPIC, Verdict::Ok, text);
             Some(config)
         }
@@ -109,7 +112,12 @@ async fn file(lookup: &Lookup, installed: &Installed, report: &mut Report) -> St
     match lookup.get(&path).await {
         Answer::Found(map) if !name.is_empty() => map["data"][rest].as_str().unwrap_or_default().to_owned(),
         other => {
-            let text = format!("{} of volume {} was not looked at: {}", config::table::DEFAULT_FILE, volume["name"], other.reason());
+            let text = format!(
+                "{} of volume {} was not looked at: {}",
+                config::table::DEFAULT_FILE,
+                volume["name"],
+                other.reason()
+            );
             report.add(TOPIC, Verdict::Unknown, text);
             String::new()
         }
@@ -146,4 +154,3 @@ pub(super) async fn etcd(settings: &Settings, report: &mut Report) {
         ),
     }
 }
-

@@ -142,7 +142,9 @@ const TOPIC: &str = "rights";
 async fn ask(lookup: &Lookup, account: &Account, right: &Right) -> Result<bool, String> {
     let attributes = json!({"group": right.group, "resource": right.resource, "verb": right.verb});
     let (kind, path, spec) = match account {
-        Account::Own => ("SelfSubjectAccessReview", "selfsubjectaccessreviews", json!({"resourceAttributes": attributes})),
+        Account::Own => {
+            ("SelfSubjectAccessReview", "selfsubjectaccessreviews", json!({"resourceAttributes": attributes}))
+        }
         Account::Service { namespace, name } => {
             let groups = [
                 "system:serviceaccounts".to_owned(),
@@ -196,7 +198,8 @@ fn by_resource<'a>(rights: &[&'a Right]) -> Vec<(&'a str, &'a str, Vec<&'static 
 fn words(rights: &[&Right]) -> String {
     let mut by_verbs: Vec<(String, Vec<String>)> = Vec::new();
     for (group, name, verbs) in by_resource(rights) {
-        let (verbs, name) = (verbs.join(", "), if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") });
+        let (verbs, name) =
+            (verbs.join(", "), if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") });
         match by_verbs.iter_mut().find(|(known, _)| *known == verbs) {
             Some((_, names)) => names.push(name),
             None => by_verbs.push((verbs, vec![name])),
@@ -245,7 +248,13 @@ mod tests {
 
     #[test]
     fn rights_are_told_by_verbs_and_granted_by_resource() {
-        let rights = [right("", "pods", "list"), right("", "pods", "watch"), right("g", "tiers", "list"), right("g", "tiers", "watch"), right("g", "x", "get")];
+        let rights = [
+            right("", "pods", "list"),
+            right("", "pods", "watch"),
+            right("g", "tiers", "list"),
+            right("g", "tiers", "watch"),
+            right("g", "x", "get"),
+        ];
         let all: Vec<&Right> = rights.iter().collect();
         assert_eq!(words(&all), "list, watch pods, tiers.g; get x.g");
         let account = Account::Service { namespace: "ns".to_owned(), name: "calico-node".to_owned() };

@@ -24,9 +24,12 @@ pub(super) async fn check(lookup: &Lookup, installed: &Installed, settings: &Set
 /// Whether the container's port is the one that is listened on.
 fn ports(installed: &Installed, listens: u16, report: &mut Report) {
     let ports = installed.container()["ports"].as_array().into_iter().flatten();
-    let declared: Vec<u64> =
-        ports.filter(|port| text(port, "/name") == PORT_NAME).filter_map(|port| port["containerPort"].as_u64()).collect();
-    let network = if installed.pod()["hostNetwork"] == Value::Bool(true) { "the host's network" } else { "the pods' network" };
+    let declared: Vec<u64> = ports
+        .filter(|port| text(port, "/name") == PORT_NAME)
+        .filter_map(|port| port["containerPort"].as_u64())
+        .collect();
+    let network =
+        if installed.pod()["hostNetwork"] == Value::Bool(true) { "the host's network" } else { "the pods' network" };
     report.fact("port", listens);
     if declared.iter().all(|port| *port == u64::from(listens)) {
         report.add("ports", Verdict::Ok, format!("agents connect to port {listens} on {network}"));
@@ -46,12 +49,19 @@ async fn service(lookup: &Lookup, installed: &Installed, listens: u16, report: &
     let service = match lookup.get(&format!("/api/v1/namespaces/{namespace}/services/{}", installed.name)).await {
         Answer::Found(service) => service,
         Answer::Missing(_) => {
-            let text = format!("there is no Service {namespace}/{}: agents have to be told addresses (FELIX_TYPHAADDR)", installed.name);
+            let text = format!(
+                "there is no Service {namespace}/{}: agents have to be told addresses (FELIX_TYPHAADDR)",
+                installed.name
+            );
             report.add("ports", Verdict::Note, text);
             return;
         }
         other => {
-            report.add("ports", Verdict::Unknown, format!("Service {namespace}/{}: {}", installed.name, other.reason()));
+            report.add(
+                "ports",
+                Verdict::Unknown,
+                format!("Service {namespace}/{}: {}", installed.name, other.reason()),
+            );
             return;
         }
     };
@@ -94,9 +104,9 @@ fn probes(installed: &Installed, config: &crate::config::Config, report: &mut Re
         let port = &http["port"];
         // By number, or by the name of one of the container's ports.
         let named = installed.container()["ports"].as_array().into_iter().flatten();
-        let number = port.as_u64().or_else(|| {
-            named.filter(|named| named["name"] == *port).find_map(|named| named["containerPort"].as_u64())
-        });
+        let number = port
+            .as_u64()
+            .or_else(|| named.filter(|named| named["name"] == *port).find_map(|named| named["containerPort"].as_u64()));
         if !health.enabled {
             wrong.push(format!("{probe} asks, but TYPHA_HEALTHENABLED is not true"));
         } else if number != Some(u64::from(health.port)) {
@@ -113,7 +123,11 @@ fn probes(installed: &Installed, config: &crate::config::Config, report: &mut Re
             format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
         );
     } else if asked == 0 {
-        report.add("probes", Verdict::Note, "there are no probes: a replica that is not in sync gets agents all the same");
+        report.add(
+            "probes",
+            Verdict::Note,
+            "there are no probes: a replica that is not in sync gets agents all the same",
+        );
     } else {
         report.add("probes", Verdict::Ok, format!("health is asked on port {}", health.port));
     }

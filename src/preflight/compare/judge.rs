@@ -9,6 +9,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::model::release::Release;
+use crate::model::resource::reverse_uid;
 use crate::model::{Key, Update};
 
 /// Places in a value that a difference names.
@@ -117,7 +118,8 @@ fn name_places(there: &Value, here: &Value, at: &str, places: &mut Vec<String>) 
     match (there, here) {
         _ if there == here => {}
         (Value::Object(one), Value::Object(other)) => {
-            let mut names: Vec<&String> = one.keys().chain(other.keys().filter(|name| !one.contains_key(*name))).collect();
+            let mut names: Vec<&String> =
+                one.keys().chain(other.keys().filter(|name| !one.contains_key(*name))).collect();
             names.sort();
             for name in names {
                 let (one, other) = (one.get(name).unwrap_or(&Value::Null), other.get(name).unwrap_or(&Value::Null));
@@ -144,7 +146,7 @@ fn shown(text: &str) -> String {
 type Known = (fn(Release) -> bool, &'static str, fn(&mut Value, &mut Value));
 
 /// The known differences between values.
-const KNOWN: [Known; 4] = [
+const KNOWN: [Known; 5] = [
     (
         |_| true,
         "the API server's own records (metadata.managedFields), which agents do not read",
@@ -166,6 +168,16 @@ const KNOWN: [Known; 4] = [
                 {
                     metadata.remove("creationTimestamp");
                 }
+            }
+        },
+    ),
+    (
+        |line| line == Release::V3_26,
+        "a UID that 3.26 passes on as the API server has it, which agents do not read",
+        |there, here| {
+            let uid = |side: &Value| side.pointer("/metadata/uid").and_then(Value::as_str).and_then(reverse_uid);
+            if uid(there).is_some_and(|turned| here.pointer("/metadata/uid") == Some(&turned.into())) {
+                there["metadata"]["uid"] = here["metadata"]["uid"].clone();
             }
         },
     ),
@@ -247,18 +259,35 @@ mod tests {
 
     #[test]
     fn known_differences_are_known_only_where_they_are_expected() {
-        let nets = (r#"{"outbound_rules":[{"dst_nets":["10.0.0.0/8",null]}]}"#, r#"{"outbound_rules":[{"dst_nets":["10.0.0.0/8"]}]}"#);
+        let nets = (
+            r#"{"outbound_rules":[{"dst_nets":["10.0.0.0/8",null]}]}"#,
+            r#"{"outbound_rules":[{"dst_nets":["10.0.0.0/8"]}]}"#,
+        );
         let ports = (r#"{"name":"w","ports":[{"port":80}]}"#, r#"{"name":"w","ports":[{"port":80},{"port":81}]}"#);
+        let uid = (
+            r#"{"metadata":{"uid":"1f265cbb-a10b-4c7e-9a98-7f107cdb8331"}}"#,
+            r#"{"metadata":{"uid":"f8643add-85d0-4c7e-9a19-fe083edbc18c"}}"#,
+        );
         for (line, (there, here), known) in [
             (Release::V3_30, nets, true),
             (Release::V3_31, nets, false),
             (Release::V3_29, ports, true),
             (Release::V3_30, ports, false),
+            (Release::V3_26, uid, true),
+            (Release::V3_27, uid, false),
             // Fewer than the old Typha has.
             (Release::V3_29, (ports.1, ports.0), false),
-            (Release::V3_31, (r#"{"metadata":{"managedFields":[1],"name":"x"}}"#, r#"{"metadata":{"name":"x"}}"#), true),
+            (
+                Release::V3_31,
+                (r#"{"metadata":{"managedFields":[1],"name":"x"}}"#, r#"{"metadata":{"name":"x"}}"#),
+                true,
+            ),
             (Release::V3_32, (r#"{"metadata":{"creationTimestamp":null}}"#, r#"{"metadata":{}}"#), true),
-            (Release::V3_32, (r#"{"metadata":{"creationTimestamp":null},"spec":1}"#, r#"{"metadata":{},"spec":2}"#), false),
+            (
+                Release::V3_32,
+                (r#"{"metadata":{"creationTimestamp":null},"spec":1}"#, r#"{"metadata":{},"spec":2}"#),
+                false,
+            ),
         ] {
             let difference = judged(line, there, here).expect("they differ");
             assert_eq!(difference.known().is_some(), known, "{line} {there} {here}: {difference:?}");

@@ -92,7 +92,8 @@ pub async fn compare(
         return Ok(());
     };
     report.fact("compared_as", line.as_str());
-    let theirs: Vec<Theirs> = SyncerType::ALL.iter().map(|syncer| Theirs::follow(&against, *syncer, line)).collect::<Result<_, _>>()?;
+    let theirs: Vec<Theirs> =
+        SyncerType::ALL.iter().map(|syncer| Theirs::follow(&against, *syncer, line)).collect::<Result<_, _>>()?;
     for server in &theirs {
         if timeout_at(deadline, server.in_sync()).await.is_err() {
             let text = format!("{} of {} is not in sync: {}", server.syncer, against.server, server.progress());
@@ -109,7 +110,9 @@ pub async fn compare(
         let settled = seen.values().all(|since| now.duration_since(*since) >= SETTLED);
         if settled || now >= deadline {
             for one in &compared {
-                let moving = |key: &Key| seen.get(&(one.syncer, key.clone())).is_some_and(|since| now.duration_since(*since) < SETTLED);
+                let moving = |key: &Key| {
+                    seen.get(&(one.syncer, key.clone())).is_some_and(|since| now.duration_since(*since) < SETTLED)
+                };
                 one.tell(line, &moving, report);
             }
             return Ok(());
@@ -204,9 +207,14 @@ impl Compared {
         });
         report.fact(fact_name(*syncer), told);
         if unknown.is_empty() {
-            report.add(TOPIC, Verdict::Ok, format!("{syncer} as {line}: {ours} keys, equal but for {known} known differences"));
+            report.add(
+                TOPIC,
+                Verdict::Ok,
+                format!("{syncer} as {line}: {ours} keys, equal but for {known} known differences"),
+            );
         } else {
-            let text = format!("{syncer} as {line}: {} of {theirs} keys there, {ours} here are different", unknown.len());
+            let text =
+                format!("{syncer} as {line}: {} of {theirs} keys there, {ours} here are different", unknown.len());
             report.add(TOPIC, Verdict::Obstacle, text);
         }
         for (key, difference) in unknown.iter().take(MOST_FINDINGS) {

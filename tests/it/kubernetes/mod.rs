@@ -26,6 +26,7 @@ mod harness;
 mod large;
 mod overload;
 mod permissions;
+mod preflight;
 mod restart;
 mod tokens;
 mod tunnel;

@@ -122,7 +122,7 @@ fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
     let total = total.into_inner().expect("no panics while held");
     eprintln!("{count} seeds in {:.1} s: {total:?}", began.elapsed().as_secs_f64());
     if count >= SEEDS {
-        total.demand_coverage();
+        total.demand_coverage(count);
     }
 }
 

@@ -2,6 +2,11 @@
 
 use super::ledger::Counts;
 
+/// An agent moves to a server that is behind. A scene of `scripted.rs` shows it at every run of the tests.
+const STEPS_BACK: &str = "steps back";
+/// Seeds among which there is one: it takes a crash, a partition and a deletion at the right moments, and no seed repeats them to the bit.
+const SEEDS_WITH_A_STEP_BACK: u64 = 200;
+
 /// What happened, so that a run in which nothing did is noticed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
@@ -46,7 +51,7 @@ impl Summary {
             ("connections", &mut counts.connections, 10),
             ("in-syncs", &mut counts.in_syncs, 10),
             ("deletions", &mut counts.deletions, 10),
-            ("steps back", &mut counts.step_backs, 1),
+            (STEPS_BACK, &mut counts.step_backs, 1),
             ("moves", &mut counts.moves, 10),
             ("goodbyes", &mut counts.goodbyes, 10),
             ("leaves", &mut counts.leaves, 10),
@@ -55,11 +60,12 @@ impl Summary {
         ]
     }
 
-    /// Panics unless everything that is to be tested has happened.
-    pub(super) fn demand_coverage(mut self) {
+    /// Panics unless everything that is to be tested has happened in so many seeds.
+    pub(super) fn demand_coverage(mut self, seeds: u64) {
         let words = format!("{self:?}");
         for (what, count, least) in self.all() {
-            assert!(*count >= least, "only {count} {what} in all seeds: {words}");
+            let due = what != STEPS_BACK || seeds >= SEEDS_WITH_A_STEP_BACK;
+            assert!(*count >= least || !due, "only {count} {what} in {seeds} seeds: {words}");
         }
     }
 }

@@ -19,7 +19,6 @@ use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::config::{AuthInfo, Config};
@@ -104,19 +103,6 @@ impl ApiServer {
             }
         }
         panic!("kube-apiserver ended {PORT_ATTEMPTS} times right after its start:\n{}", server.log_tail());
-    }
-
-    /// The server that the tests of this process share, as long as one of them holds it. For tests that leave other
-    /// tests' objects alone.
-    pub(crate) async fn shared() -> Option<Arc<Self>> {
-        static SHARED: OnceLock<tokio::sync::Mutex<std::sync::Weak<ApiServer>>> = OnceLock::new();
-        let mut shared = SHARED.get_or_init(tokio::sync::Mutex::default).lock().await;
-        if let Some(server) = shared.upgrade() {
-            return Some(server);
-        }
-        let server = Arc::new(Self::start().await?);
-        *shared = Arc::downgrade(&server);
-        Some(server)
     }
 
     /// Where it listens.

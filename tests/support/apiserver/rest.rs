@@ -130,6 +130,11 @@ impl Rest {
         self.send_json(Method::PATCH, path, "application/merge-patch+json", Some(changes)).await
     }
 
+    /// Changes an object by the operations of a JSON patch, as `kubectl patch --type=json` does.
+    pub(crate) async fn patch_by(&self, path: &str, operations: &Value) -> anyhow::Result<Value> {
+        self.send_json(Method::PATCH, path, "application/json-patch+json", Some(operations)).await
+    }
+
     /// Merges changes into many objects, several at once.
     pub(crate) async fn patch_all(&self, changes: Vec<(String, Value)>) -> anyhow::Result<()> {
         let patch = |(path, changes): (String, Value)| async move { self.patch(&path, &changes).await };

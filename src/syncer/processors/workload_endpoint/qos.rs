@@ -1,7 +1,7 @@
 //! Traffic limits and marks in annotations.
 
-use crate::model::quantity;
 use crate::model::numorstring::Uint8OrString;
+use crate::model::quantity;
 use crate::model::v1::endpoint::QosControls;
 use crate::model::v1::text::TextMap;
 
