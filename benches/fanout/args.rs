@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
+use bulrush::model::release::Release;
 use clap::{Parser, ValueEnum};
 
 use crate::data;
@@ -99,6 +100,9 @@ pub(crate) struct Args {
     /// What agents ask for.
     #[arg(long, value_enum, default_value = "snappy")]
     pub(crate) wire: Wire,
+    /// Releases of Calico as whose agents they speak, in turn: v3.31,master [default: a version that names none, with modern keys]
+    #[arg(long, value_delimiter = ',', value_name = "RELEASE")]
+    pub(crate) dialects: Vec<Release>,
     /// Do not run the floor beside a churn.
     #[arg(long)]
     pub(crate) no_floor: bool,
@@ -267,6 +271,11 @@ impl Args {
     /// Threads that look after them.
     pub(crate) fn load_threads(&self) -> usize {
         self.load_threads.unwrap_or(if self.tls { 2 } else { 1 })
+    }
+
+    /// As whose agent the `i`th of them speaks; `None`: its version names no release.
+    pub(crate) fn dialect(&self, i: usize) -> Option<Release> {
+        self.dialects.get(i % self.dialects.len().max(1)).copied()
     }
 
     /// What the server is called.

@@ -16,6 +16,7 @@
 //! cargo bench --bench fanout -- --kubernetes --scenario start --endpoints 30000 --reflector    # beside kube-rs' reflector
 //! cargo bench --bench fanout -- --program PATH                      # another program, started with the same variables
 //! cargo bench --bench fanout -- --server HOST:PORT --server-pid PID --etcd URL     # any server; the etcd is filled!
+//! cargo bench --bench fanout -- --dialects v3.31,master            # agents of two releases, half and half
 //! cargo bench --bench fanout -- --scenario snapshot --server HOST:PORT --clients 500    # any server, nothing is written
 //! cargo bench --profile dev --bench fanout -- --quick               # a smoke test of all of it
 //! ```

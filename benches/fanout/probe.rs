@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, bail};
+use bulrush::model::release::Release;
 use bulrush::syncproto::gob::{self, Limits};
 use bulrush::syncproto::messages::{ClientHello, GobTime, Message, Pong};
 use bulrush::syncproto::snappy;
@@ -56,16 +57,16 @@ pub(crate) enum Wire {
 }
 
 /// The client's first bytes: definitions, hello, and both acknowledgements if `acks`.
-pub(crate) fn greeting(name: &str, acks: bool, wire: Wire) -> Vec<u8> {
+pub(crate) fn greeting(name: &str, acks: bool, wire: Wire, dialect: Option<Release>) -> Vec<u8> {
     let mut out = BytesMut::from(&gob::client_prefix()[..]);
     let hello = ClientHello {
         hostname: name.to_owned(),
         info: "bench".to_owned(),
-        version: "bench".to_owned(),
+        version: dialect.map_or_else(|| "bench".to_owned(), |line| line.build("bench")),
         syncer_type: "felix".to_owned(),
         supports_decoder_restart: wire == Wire::Snappy,
         supported_compression_algorithms: if wire == Wire::Snappy { vec!["snappy".to_owned()] } else { Vec::new() },
-        supports_modern_policy_keys: true,
+        supports_modern_policy_keys: dialect.is_none_or(Release::has_modern_policy_keys),
         client_conn_id: 1,
     };
     gob::encode(&Message::ClientHello(hello), &mut out);
@@ -92,6 +93,7 @@ pub(crate) struct Target {
     pub(crate) address: SocketAddr,
     pub(crate) tls: Option<Tls>,
     pub(crate) wire: Wire,
+    pub(crate) dialect: Option<Release>,
 }
 
 /// Follows the server until cancelled, publishing what it sees. Introduces itself once `start` says so.
@@ -107,21 +109,22 @@ pub(crate) async fn follow(
     stream.set_nodelay(true)?;
     let Some(tls) = target.tls else {
         start.wait_for(|start| *start).await?;
-        return follow_on(stream, &name, target.wire, &written, &seen).await;
+        return follow_on(stream, greeting(&name, false, target.wire, target.dialect), target.wire, &written, &seen)
+            .await;
     };
     let stream = tls.connector.connect(tls.name, stream).await.context("TLS handshake of a probe")?;
     start.wait_for(|start| *start).await?;
-    follow_on(stream, &name, target.wire, &written, &seen).await
+    follow_on(stream, greeting(&name, false, target.wire, target.dialect), target.wire, &written, &seen).await
 }
 
 async fn follow_on(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    name: &str,
+    greeting: Vec<u8>,
     wire: Wire,
     written: &Written,
     seen: &watch::Sender<Seen>,
 ) -> anyhow::Result<()> {
-    stream.write_all(&greeting(name, false, wire)).await?;
+    stream.write_all(&greeting).await?;
     let limits = Limits::client;
     let mut decoder = gob::Decoder::new(limits());
     let mut unpack: Option<snappy::Decoder> = None;

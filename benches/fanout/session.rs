@@ -57,16 +57,27 @@ impl<'a> Session<'a> {
 
     /// Connects `n` probes that say nothing yet.
     pub(crate) fn held_probes(&self, n: usize) -> Probes {
-        let target = Target { address: self.server.address, tls: self.server.tls.clone(), wire: self.args.wire };
         let mut probes = Probes {
             written: Written::default(),
             seen: Vec::new(),
-            target,
+            targets: self.targets(),
             start: watch::Sender::new(false),
             tasks: JoinSet::new(),
         };
         probes.connect(n);
         probes
+    }
+
+    /// What probes connect to, each to the next of these.
+    fn targets(&self) -> Vec<Target> {
+        let count = self.args.dialects.len().max(1);
+        let target = |i| Target {
+            address: self.server.address,
+            tls: self.server.tls.clone(),
+            wire: self.args.wire,
+            dialect: self.args.dialect(i),
+        };
+        (0..count).map(target).collect()
     }
 
     /// Connects `n` agents that count and behave.
@@ -87,7 +98,7 @@ impl<'a> Session<'a> {
             server: self.server.address,
             tls: self.server.tls.clone(),
             manners: vec![Manner::Honest; n],
-            greeting: self.greeting(),
+            greetings: self.greetings(),
             pong: probe::pong(),
             threads: self.args.load_threads(),
             hold: false,
@@ -100,9 +111,10 @@ impl<'a> Session<'a> {
         (self.args.slow.of(self.args.clients), self.args.stuck.of(self.args.clients))
     }
 
-    /// What a counting agent says first.
-    pub(crate) fn greeting(&self) -> Vec<u8> {
-        probe::greeting("agent", true, self.args.wire)
+    /// What counting agents say first, each the next of these.
+    pub(crate) fn greetings(&self) -> Vec<Vec<u8>> {
+        let count = self.args.dialects.len().max(1);
+        (0..count).map(|i| probe::greeting("agent", true, self.args.wire, self.args.dialect(i))).collect()
     }
 
     /// What a result begins with.
@@ -117,6 +129,9 @@ impl<'a> Session<'a> {
         report.set("clients", args.clients);
         report.set("wire", format!("{:?}", args.wire).to_lowercase());
         report.set("tls", args.tls);
+        if !args.dialects.is_empty() {
+            report.set("dialects", args.dialects.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+        }
         report
     }
 
@@ -130,7 +145,7 @@ impl<'a> Session<'a> {
 pub(crate) struct Probes {
     pub(crate) written: Written,
     pub(crate) seen: Vec<watch::Receiver<Seen>>,
-    target: Target,
+    targets: Vec<Target>,
     start: watch::Sender<bool>,
     tasks: JoinSet<anyhow::Result<()>>,
 }
@@ -139,7 +154,7 @@ impl Probes {
     fn connect(&mut self, n: usize) {
         for i in self.seen.len()..self.seen.len() + n {
             let (sender, receiver) = watch::channel(Seen::default());
-            let (target, start) = (self.target.clone(), self.start.subscribe());
+            let (target, start) = (self.targets[i % self.targets.len()].clone(), self.start.subscribe());
             self.tasks.spawn(probe::follow(target, format!("probe-{i}"), self.written.clone(), sender, start));
             self.seen.push(receiver);
         }

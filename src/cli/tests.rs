@@ -6,7 +6,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::model::{SyncStatus, UpdateType, Value, no_revision};
+use crate::model::{Key, SyncStatus, Update, UpdateType, Value, no_revision};
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::syncproto::native::{Limits, NativeZstd, ServerHello, encode_server_hello};
 

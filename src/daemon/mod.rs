@@ -9,6 +9,7 @@
 //!     └──a long-lived task ends or panics──────────────────────────► end, status 1
 //! ```
 
+mod facts;
 mod folder;
 mod sharing;
 mod signals;
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 
+use self::facts::Facts;
 use self::sharing::Sharing;
 use self::signals::{Request, Signals};
 use self::source::Source;
@@ -198,6 +200,16 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         let metrics = FolderMetrics::new(&early.registry);
         tasks.spawn("folder-report", folder::report(files, reporter, metrics, stop.clone()));
     }
+
+    let facts = Facts {
+        views: views.clone(),
+        kinds: kinds.clone(),
+        cluster: early.context.cluster.subscribe(),
+        datastore_type: config.datastore.datastore_type.to_string(),
+        location: source.location.clone(),
+        tls: sync_tls.is_some(),
+    };
+    tasks.spawn_passing(&Handle::current(), "facts".to_owned(), facts.tell(stop.clone()));
 
     let (phase, phase_now) = watch::channel("running");
     let status = status::Sources {

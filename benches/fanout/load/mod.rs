@@ -52,7 +52,8 @@ pub(crate) struct Plan {
     pub(crate) tls: Option<Tls>,
     /// How each behaves.
     pub(crate) manners: Vec<Manner>,
-    pub(crate) greeting: Vec<u8>,
+    /// What they say first: each agent the next of these. Not empty.
+    pub(crate) greetings: Vec<Vec<u8>>,
     pub(crate) pong: Vec<u8>,
     /// Threads that look after them.
     pub(crate) threads: usize,

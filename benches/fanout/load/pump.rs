@@ -148,7 +148,8 @@ impl Pump {
         if connection.phase != Phase::Ready {
             return;
         }
-        match connection.greet(&self.plan.greeting) {
+        let greetings = &self.plan.greetings;
+        match connection.greet(&greetings[i % greetings.len()]) {
             Err(error) => self.lose(i, &error.to_string()),
             // Nothing will be heard of whoever does not read.
             Ok(()) if connection.manner != Manner::Honest => self.opened(i),

@@ -46,7 +46,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         over: Duration::from_secs(u64::from(args.seconds)) / 2,
         storm: args.storm,
         snapshot: received_before.iter().copied().min().unwrap_or(1),
-        greeting: session.greeting(),
+        greeting: session.greetings().swap_remove(0),
     })?;
     let cpu_before = CpuTimes::now(session.server.pid);
     let (server_before, began) = (session.server.cpu_secs(), Instant::now());

@@ -66,7 +66,7 @@ impl Shape {
             server,
             tls: None,
             manners: vec![Manner::Honest; self.clients as usize],
-            greeting: b"hello".to_vec(),
+            greetings: vec![b"hello".to_vec()],
             pong: b"pong".to_vec(),
             threads: 1,
             hold: false,

@@ -101,6 +101,8 @@ async fn a_daemon_that_may_only_read(server: &ApiServer) -> anyhow::Result<()> {
     agents.until_equal(&rest, GROUP).await?;
     logged(&daemon, &["WARN", "clusterinformations", r#"verbs: ["get"]"#]).await?;
     logged(&daemon, &[r#"resources: ["customresourcedefinitions"]"#]).await?;
+    logged(&daemon, &["the datastore as it is at the start", "in_sync=true"]).await?;
+    logged(&daemon, &["does not have these kinds", "BGPFilter"]).await?;
     ensure!(rest.list(&GROUP.collection(&k::CLUSTER_INFORMATION, "")).await?.is_empty(), "nothing was written");
 
     crds::install(&rest, &k::BGP_FILTER, GROUP).await?;
