@@ -202,8 +202,7 @@ fn understands(container: &Value) -> anyhow::Result<()> {
     }
     started.extend(words("args"));
     let path = started.remove(0);
-    let linked = super::read("Dockerfile")?.contains(&format!("ln -s bulrush /image{path} "));
-    ensure!(path == "/usr/bin/bulrush" || linked, "the image has no {path}");
+    ensure!(super::image::has_program(&path)?, "the image has no {path}");
 
     // Options only: files of mounts are not here.
     let variables = container["env"].as_array().into_iter().flatten();

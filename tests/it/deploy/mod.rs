@@ -1,6 +1,7 @@
 //! What is in `deploy/`, rendered by the real kustomize and helm: complete, true of the code, and accepted by a real API server.
 
 mod applied;
+mod image;
 mod monitoring;
 mod objects;
 mod options;
@@ -10,7 +11,6 @@ mod render;
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -131,44 +131,5 @@ fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
             Err(error) => ensure!(format!("{error:#}").contains(said), "{values:?}: {error:#}"),
         }
     }
-    Ok(())
-}
-
-/// The image's own configuration is enough to start with nothing in the environment.
-#[test]
-fn the_images_configuration_is_good_in_an_empty_environment() -> anyhow::Result<()> {
-    let run = |arguments: &[&str]| {
-        let output = Command::new(env!("CARGO_BIN_EXE_bulrush")).args(arguments).env_clear().output()?;
-        let out = String::from_utf8(output.stdout)?;
-        ensure!(output.status.success(), "{arguments:?}: {out}\n{}", String::from_utf8_lossy(&output.stderr));
-        Ok(out)
-    };
-    let file = project("deploy/image/typha.cfg").display().to_string();
-    let page: Value = serde_json::from_str(&run(&["config", "-o", "json", "-c", &file])?)?;
-    ensure!(page["mistakes"] == serde_json::json!([]) && page["warnings"] == serde_json::json!([]), "{page:#}");
-    let option = |name: &str| page["options"].as_array().into_iter().flatten().find(|option| option["name"] == name);
-    ensure!(option("LogFilePath").is_some_and(|option| option["value"] == ""), "there is no place for a log file");
-    ensure!(run(&["version"])?.starts_with("Version: "));
-    Ok(())
-}
-
-/// What the Dockerfile copies is let through by .dockerignore, and is there.
-#[test]
-fn the_dockerfile_names_files_that_exist() -> anyhow::Result<()> {
-    let (docker, ignore) = (read("Dockerfile")?, read(".dockerignore")?);
-    ensure!(docker.contains("deploy/image/typha.cfg") && ignore.contains("!deploy/image"));
-    for line in ignore.lines().filter_map(|line| line.strip_prefix('!')) {
-        ensure!(project(line).exists(), ".dockerignore names {line}");
-    }
-    let toolchain = read("rust-toolchain.toml")?;
-    let version = docker.lines().find_map(|line| line.strip_prefix("ARG RUST_VERSION=")).context("ARG RUST_VERSION")?;
-    ensure!(toolchain.contains(&format!("\"{version}\"")), "the image is built with the project's toolchain");
-    // Under the names that Calico's images have for Typha, for Deployments whose image alone was replaced.
-    for name in ["calico", "calico-typha"] {
-        ensure!(docker.contains(&format!("ln -s bulrush /image/usr/bin/{name} ")), "no {name} in the image");
-    }
-    // Static, not root, nothing but the binary.
-    ensure!(docker.contains("FROM scratch") && docker.contains("USER 10001:10001"));
-    ensure!(docker.contains("-unknown-linux-musl"));
     Ok(())
 }
