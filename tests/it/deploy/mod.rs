@@ -1,6 +1,7 @@
 //! What is in `deploy/`, rendered by the real kustomize and helm: complete, true of the code, and accepted by a real API server.
 
 mod applied;
+mod helm_test;
 mod image;
 mod monitoring;
 mod objects;
@@ -8,6 +9,7 @@ mod options;
 mod pod;
 mod rbac;
 mod render;
+mod values;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,7 +55,7 @@ fn roles_permit_exactly_what_is_asked_for() -> anyhow::Result<()> {
 #[test]
 fn the_charts_defaults_are_the_base() -> anyhow::Result<()> {
     let Some(base) = kustomization("deploy/base", &[])? else { return Ok(()) };
-    let Some(chart) = chart("bulrush", "kube-system", &[])? else { return Ok(()) };
+    let Some(chart) = chart("bulrush", "kube-system", &["image.repository=bulrush"])? else { return Ok(()) };
     let (base, chart) = (comparable(&base)?, comparable(&chart)?);
     similar(&base, &chart)
 }
@@ -63,6 +65,8 @@ fn comparable(rendered: &Rendered) -> anyhow::Result<Vec<Value>> {
     const TOOLS_LABELS: [&str; 4] =
         ["app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart", "k8s-app"];
     let mut objects = rendered.objects.clone();
+    // The pod for `helm test` is no part of what is installed.
+    objects.retain(|object| object["metadata"]["annotations"]["helm.sh/hook"].is_null());
     for object in &mut objects {
         if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
             labels.retain(|name, _| !TOOLS_LABELS.contains(&name.as_str()));
@@ -100,6 +104,51 @@ fn similar(base: &[Value], chart: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Metrics are a port of the node that asks nobody for a name: off as in Calico, unless somebody asks for them. (Where there is no port, the
+/// option is off too: see `options`.)
+#[test]
+fn metrics_are_off_unless_asked_for() -> anyhow::Result<()> {
+    let asked = ["deploy/components/metrics"];
+    for (rendered, on) in [
+        (kustomization("deploy/base", &[])?, false),
+        (kustomization("deploy/overlays/calico-manifest", &[])?, false),
+        (kustomization("deploy/overlays/operator-tls", &[])?, false),
+        (kustomization("deploy/base", &asked)?, true),
+        (chart("bulrush", "kube-system", &[])?, false),
+        (chart("bulrush", "kube-system", &["metrics.enabled=true"])?, true),
+    ] {
+        let Some(rendered) = rendered else { return Ok(()) };
+        let ports = &rendered.deployment()?["spec"]["template"]["spec"]["containers"][0]["ports"];
+        let served = ports.as_array().into_iter().flatten().any(|port| port["name"] == "metrics");
+        ensure!(served == on, "{}: metrics are {}", rendered.name, if served { "on" } else { "off" });
+    }
+    Ok(())
+}
+
+/// The number of replicas is left to whom it belongs; nowhere else is it missing.
+#[test]
+fn replicas_are_left_out_where_somebody_else_sets_them() -> anyhow::Result<()> {
+    let elsewhere = ["deploy/components/scaled-elsewhere"];
+    for (rendered, ours) in [
+        (kustomization("deploy/base", &[])?, true),
+        (kustomization("deploy/overlays/calico-manifest", &[])?, true),
+        (kustomization("deploy/base", &elsewhere)?, false),
+        (kustomization("deploy/overlays/calico-manifest", &elsewhere)?, false),
+        (kustomization("deploy/overlays/operator-tls", &[])?, false),
+        // Once more does no harm.
+        (kustomization("deploy/overlays/operator-tls", &elsewhere)?, false),
+        (chart("bulrush", "kube-system", &[])?, true),
+        (chart("bulrush", "kube-system", &["autoscaling.enabled=true"])?, false),
+    ] {
+        let Some(rendered) = rendered else { return Ok(()) };
+        ensure!(rendered.deployment()?["spec"]["replicas"].is_null() != ours, "{}", rendered.name);
+        ensure!(
+            rendered.of_kind("HorizontalPodAutoscaler").count() == usize::from(rendered.name.contains("autoscaling"))
+        );
+    }
+    Ok(())
+}
+
 /// A mistake in the values is refused, and not rendered into something that does not start.
 #[test]
 fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
@@ -122,8 +171,18 @@ fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
         (&["config.LogFilePath=/var/log/typha.log"], "LogFilePath"),
         (&["config.ServerCertFile=/x"], "tls.secretName"),
         (&["config.CAFile=/x"], "tls.caConfigMap"),
-        (&["env[0].name=TYPHA_HEALTHPORT", "env[0].value=9100"], "health.port"),
-        (&["env[0].name=typha_ServerPort", "env[0].value=9100"], "service.targetPort"),
+        (&["extraEnv[0].name=TYPHA_HEALTHPORT", "extraEnv[0].value=9100"], "health.port"),
+        (&["extraEnv[0].name=typha_ServerPort", "extraEnv[0].value=9100"], "service.targetPort"),
+        (&["config.PrometheusMetricsHost=10.0.0.1"], "metrics.host"),
+        (&["livenessProbe.httpGet.port=1"], "livenessProbe"),
+        // Nobody has published an image: the message says how to make one.
+        (&["image.repository="], "docker build"),
+        (&["metrics.podMonitor.enabled=true"], "metrics.enabled"),
+        (&["metrics.serviceMonitor.enabled=true"], "metrics.enabled"),
+        (&["metrics.prometheusRule.enabled=true"], "metrics.enabled"),
+        (&["autoscaling.enabled=true", "autoscaling.targetCPUUtilizationPercentage=null"], "nothing to scale by"),
+        (&["autoscaling.enabled=true", "autoscaling.maxReplicas=2"], "minReplicas"),
+        (&["podDisruptionBudget.unhealthyPodEvictionPolicy=Always"], "unhealthyPodEvictionPolicy"),
     ] {
         match chart("bulrush", "kube-system", values) {
             Ok(None) => return Ok(()),
