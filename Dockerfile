@@ -18,24 +18,19 @@ RUN apt-get update \
     && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
 COPY rust-toolchain.toml ./
-RUN rustup target add "$(uname -m)-unknown-linux-musl"
+COPY deploy/image/target deploy/image/target
+RUN target="$(deploy/image/target)" && rustup target add "$target"
 COPY . .
 # What `bulrush version` prints.
 ARG BULRUSH_BUILD_DATE=unknown
 ARG BULRUSH_GIT_COMMIT=unknown
-# Kernels of 64-bit Arm have pages of 4, 16 or 64 KiB; an allocator for the largest runs on all.
+# Kernels of 64-bit Arm and POWER have pages of up to 64 KiB; an allocator for the largest runs on all.
 RUN --mount=type=cache,target=/usr/local/cargo/registry --mount=type=cache,target=/src/target \
-    target="$(uname -m)-unknown-linux-musl" \
-    && if [ "$(uname -m)" = aarch64 ]; then export JEMALLOC_SYS_WITH_LG_PAGE=16; fi \
+    target="$(deploy/image/target)" \
+    && case $target in aarch64-* | powerpc64le-*) export JEMALLOC_SYS_WITH_LG_PAGE=16 ;; esac \
     && export "CC_$(echo "$target" | tr - _)=musl-gcc" \
     && cargo build --profile dist --locked --bin bulrush --target "$target" \
-    && install -D --mode 0755 "target/$target/dist/bulrush" /image/usr/bin/bulrush \
-    && ln -s bulrush /image/usr/bin/calico \
-    && ln -s bulrush /image/usr/bin/calico-typha \
-    && install -D --mode 0644 deploy/image/typha.cfg /image/etc/calico/typha.cfg \
-    && install -D --mode 0644 /etc/ssl/certs/ca-certificates.crt /image/etc/ssl/certs/ca-certificates.crt \
-    && echo 'bulrush:x:10001:10001:bulrush:/:/sbin/nologin' > /image/etc/passwd \
-    && echo 'bulrush:x:10001:' > /image/etc/group \
+    && deploy/image/layout "target/$target/dist/bulrush" /etc/ssl/certs/ca-certificates.crt /image \
     && env -i /image/usr/bin/bulrush version
 
 FROM scratch

@@ -25,12 +25,14 @@ use crate::real_etcd::free_port;
 /// Namespaces that the renderings want and a fresh API server has not.
 const NAMESPACES: [&str; 2] = ["calico-system", "calico-helm"];
 /// Plural of every kind that is rendered.
-const PLURALS: [(&str, &str); 12] = [
+const PLURALS: [(&str, &str); 14] = [
     ("ClusterRole", "clusterroles"),
     ("ClusterRoleBinding", "clusterrolebindings"),
     ("ConfigMap", "configmaps"),
     ("Deployment", "deployments"),
+    ("HorizontalPodAutoscaler", "horizontalpodautoscalers"),
     ("NetworkPolicy", "networkpolicies"),
+    ("Pod", "pods"),
     ("PodDisruptionBudget", "poddisruptionbudgets"),
     ("PodMonitor", "podmonitors"),
     ("PrometheusRule", "prometheusrules"),
@@ -58,6 +60,10 @@ fn path(object: &Value) -> anyhow::Result<(String, String)> {
 async fn apply(rest: &Rest, rendered: &Rendered) -> anyhow::Result<()> {
     for object in &rendered.objects {
         let (_, path) = path(object)?;
+        if object["kind"] == "Pod" {
+            // A pod can hardly be changed: helm deletes the one of the test before, if there is one.
+            let _ = rest.delete(&path).await;
+        }
         rest.apply_strictly(&path, object).await.with_context(|| rendered.name.clone())?;
     }
     Ok(())
@@ -117,6 +123,9 @@ fn the_overlay_has_every_variable_of_the_published_manifests() -> anyhow::Result
     Ok(())
 }
 
+/// How many Typhas there are before we come: as many as the operator's autoscaler wants.
+const REPLICAS: u32 = 5;
+
 /// Typha as others install it, in what matters for taking its place: by the manifest in kube-system, by the operator with its
 /// mounts in calico-system.
 fn typha(namespace: &str) -> [Value; 3] {
@@ -154,7 +163,7 @@ fn typha(namespace: &str) -> [Value; 3] {
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata,
         "spec": {
-            "replicas": 1,
+            "replicas": REPLICAS,
             "selector": {"matchLabels": labels},
             "template": {"metadata": {"labels": labels}, "spec": spec},
         },
@@ -202,8 +211,7 @@ fn understands(container: &Value) -> anyhow::Result<()> {
     }
     started.extend(words("args"));
     let path = started.remove(0);
-    let linked = super::read("Dockerfile")?.contains(&format!("ln -s bulrush /image{path} "));
-    ensure!(path == "/usr/bin/bulrush" || linked, "the image has no {path}");
+    ensure!(super::image::has_program(&path)?, "the image has no {path}");
 
     // Options only: files of mounts are not here.
     let variables = container["env"].as_array().into_iter().flatten();
@@ -276,6 +284,11 @@ async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::R
         match after["kind"].as_str() {
             Some("Service") => ensure!(after["spec"] == before["spec"], "{after:#}"),
             Some("Deployment") => {
+                // The operator's autoscaler owns the number; otherwise it is what was applied.
+                let replicas = overlay.deployment()?["spec"]["replicas"].as_u64();
+                ensure!((namespace == "calico-system") == replicas.is_none(), "{namespace}: {replicas:?}");
+                let expected = replicas.unwrap_or(REPLICAS.into());
+                ensure!(after["spec"]["replicas"] == expected, "{} replicas in {namespace}", after["spec"]["replicas"]);
                 let spec = &after["spec"]["template"]["spec"];
                 let count = |what: &Value| what.as_array().map_or(0, Vec::len);
                 let container = &spec["containers"][0];
@@ -332,13 +345,13 @@ async fn token(rest: &Rest, rendered: &Rendered) -> anyhow::Result<(String, Stri
 }
 
 /// Certificates as the operator makes them, by their paths in the container, and a folder with an agent's.
-struct Certificates {
-    mounted: BTreeMap<String, String>,
-    agents: tempfile::TempDir,
+pub(super) struct Certificates {
+    pub(super) mounted: BTreeMap<String, String>,
+    pub(super) agents: tempfile::TempDir,
 }
 
 impl Certificates {
-    fn new() -> anyhow::Result<Self> {
+    pub(super) fn new() -> anyhow::Result<Self> {
         let mut params = CertificateParams::new(Vec::new())?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;

@@ -16,6 +16,8 @@ pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
     identities(rendered)?;
     let deployment = rendered.deployment()?;
     pod(rendered, deployment)?;
+    placement(&deployment["spec"]["template"]["spec"])?;
+    scaling(rendered, deployment)?;
     selectors(rendered, &deployment["spec"]["template"])?;
     bindings(rendered, deployment)
 }
@@ -81,6 +83,52 @@ fn pod(rendered: &Rendered, deployment: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A drained pod does not come back to its cordoned node, nodes without Calico's agents are no obstacle, and replicas are spread over nodes
+/// and zones, or as the scheduler does by itself.
+fn placement(spec: &Value) -> anyhow::Result<()> {
+    let tolerations = spec["tolerations"].as_array().context("tolerations")?;
+    let tolerated = |key: &str, effect: &str| {
+        tolerations.iter().any(|toleration| {
+            let fits = |field: &str, wanted: &str| toleration[field].as_str().is_none_or(|text| text == wanted);
+            fits("key", key) && fits("effect", effect)
+        })
+    };
+    for (key, effect) in [
+        ("node.kubernetes.io/unschedulable", "NoSchedule"),
+        ("node.kubernetes.io/unreachable", "NoSchedule"),
+        ("node.kubernetes.io/out-of-service", "NoExecute"),
+    ] {
+        ensure!(!tolerated(key, effect), "{key} is tolerated as {effect}");
+    }
+    for (key, effect) in [
+        ("node-role.kubernetes.io/control-plane", "NoSchedule"),
+        ("node-role.kubernetes.io/etcd", "NoExecute"),
+        ("CriticalAddonsOnly", "NoExecute"),
+        ("node.kubernetes.io/not-ready", "NoSchedule"),
+        ("node.kubernetes.io/not-ready", "NoExecute"),
+        ("node.kubernetes.io/network-unavailable", "NoSchedule"),
+        ("node.cloudprovider.kubernetes.io/uninitialized", "NoSchedule"),
+        ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ] {
+        ensure!(tolerated(key, effect), "{key} is not tolerated as {effect}");
+    }
+    let constraints = spec["topologySpreadConstraints"].as_array().into_iter().flatten();
+    let keys: BTreeSet<&str> = constraints.filter_map(|constraint| constraint["topologyKey"].as_str()).collect();
+    let both = BTreeSet::from(["kubernetes.io/hostname", "topology.kubernetes.io/zone"]);
+    ensure!(keys.is_empty() || keys == both, "any constraint switches the scheduler's own off: {keys:?}");
+    Ok(())
+}
+
+/// Who sets the number of replicas sets that of our Deployment.
+fn scaling(rendered: &Rendered, deployment: &Value) -> anyhow::Result<()> {
+    for scaler in rendered.of_kind("HorizontalPodAutoscaler") {
+        let target = &scaler["spec"]["scaleTargetRef"];
+        ensure!(target["kind"] == "Deployment" && target["name"] == deployment["metadata"]["name"], "{target}");
+        ensure!(deployment["spec"]["replicas"].is_null(), "both set the number of replicas");
+    }
+    Ok(())
+}
+
 /// Everything that selects pods selects ours, and the ports it names exist.
 fn selectors(rendered: &Rendered, template: &Value) -> anyhow::Result<()> {
     let labels = &template["metadata"]["labels"];
@@ -114,6 +162,11 @@ fn selectors(rendered: &Rendered, template: &Value) -> anyhow::Result<()> {
             _ => continue,
         };
         let name = &object["metadata"]["name"];
+        for pod in rendered.of_kind("Pod") {
+            let labels = &pod["metadata"]["labels"];
+            let found = selector.as_object().into_iter().flatten().all(|(name, value)| labels[name] == *value);
+            ensure!(!found, "{} {name} selects the pod of the test", object["kind"]);
+        }
         ensure!(selects(selector), "{} {name} does not select the pods: {selector}", object["kind"]);
         for port in used {
             ensure!(port.as_str().is_some_and(|port| ports.contains(port)), "{} {name}: port {port}", object["kind"]);

@@ -107,7 +107,7 @@ impl Pod {
 }
 
 /// A process that does not outlive its test.
-pub(super) struct Running(Child);
+pub(super) struct Running(pub(super) Child);
 
 impl Running {
     /// Asks it to end, and waits until it has.

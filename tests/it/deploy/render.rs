@@ -13,13 +13,21 @@ use crate::need::{Program, need};
 const KUBE_VERSION: &str = "1.30.0";
 
 /// Components that watch Bulrush.
-const MONITORING: [&str; 4] =
-    ["deploy/components/podmonitor", "deploy/components/servicemonitor", "deploy/prometheus", "deploy/grafana"];
+const MONITORING: [&str; 5] = [
+    "deploy/components/metrics",
+    "deploy/components/podmonitor",
+    "deploy/components/servicemonitor",
+    "deploy/prometheus",
+    "deploy/grafana",
+];
 /// Components for a cluster where Calico does not do the network.
 const POD_NETWORK: [&str; 3] =
     ["deploy/components/pod-network", "deploy/components/networkpolicy", "deploy/components/pod-cidr"];
 /// Values that switch everything on.
-const ALL_ON: [&str; 5] = [
+const ALL_ON: [&str; 8] = [
+    "metrics.enabled=true",
+    "autoscaling.enabled=true",
+    "startupProbe.failureThreshold=30",
     "metrics.podMonitor.enabled=true",
     "metrics.serviceMonitor.enabled=true",
     "metrics.prometheusRule.enabled=true",
@@ -27,10 +35,22 @@ const ALL_ON: [&str; 5] = [
     "networkPolicy.enabled=true",
 ];
 /// Values for mutual TLS.
-const TLS: [&str; 2] = ["tls.enabled=true", "tls.clientURISAN=spiffe://cluster/agents"];
+const TLS: [&str; 3] =
+    ["tls.enabled=true", "tls.clientURISAN=spiffe://cluster/agents", "test.tls.secretName=node-certs"];
 /// Values that change ports, network and options.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 20] = [
+    "podDisruptionBudget.unhealthyPodEvictionPolicy=",
     "hostNetwork=false",
+    "metrics.enabled=true",
+    "metrics.host=10.0.0.1",
+    "service.annotations.a=b",
+    "updateStrategy.rollingUpdate.maxUnavailable=0",
+    "livenessProbe.failureThreshold=5",
+    "topologySpreadConstraints=[]",
+    "extraEnv=[{\"name\": \"TYPHA_DEBUGPORT\", \"value\": \"6060\"}]",
+    "extraEnvFrom=[{\"configMapRef\": {\"name\": \"proxy\", \"optional\": true}}]",
+    "extraVolumes=[{\"name\": \"extra\", \"configMap\": {\"name\": \"ca\"}}]",
+    "extraVolumeMounts=[{\"name\": \"extra\", \"mountPath\": \"/etc/extra\", \"readOnly\": true}]",
     "health.port=9198",
     "metrics.port=9193",
     "service.targetPort=6473",
@@ -42,7 +62,7 @@ const OTHERS: [&str; 9] = [
 ];
 /// Values that leave out what can be left out, under Typha's name.
 const PLAIN: [&str; 5] = [
-    "metrics.enabled=false",
+    "test.enabled=false",
     "podDisruptionBudget.enabled=false",
     "fullnameOverride=calico-typha",
     "tls.enabled=true",
@@ -77,10 +97,8 @@ impl Rendered {
 pub(super) fn variants() -> anyhow::Result<Option<Vec<Rendered>>> {
     let mut all = Vec::new();
     for folder in ["deploy/base", "deploy/overlays/calico-manifest", "deploy/overlays/operator-tls"] {
-        let metrics: &[&str] = if folder == "deploy/base" { &[] } else { &["deploy/components/metrics"] };
-        let monitored: Vec<&str> = metrics.iter().chain(&MONITORING).copied().collect();
-        let everything: Vec<&str> = monitored.iter().chain(&POD_NETWORK).copied().collect();
-        for components in [&[][..], metrics, &monitored, &POD_NETWORK, &everything] {
+        let everything: Vec<&str> = MONITORING.iter().chain(&POD_NETWORK).copied().collect();
+        for components in [&[][..], &MONITORING[..1], &MONITORING, &POD_NETWORK, &everything] {
             let Some(rendered) = kustomization(folder, components)? else { return Ok(None) };
             all.push(rendered);
         }
@@ -116,13 +134,13 @@ pub(super) fn kustomization(folder: &str, components: &[&str]) -> anyhow::Result
     render(name, Command::new(kustomize).arg("build").arg(own.path())).map(Some)
 }
 
-/// Renders the chart with values as `--set` takes them. `None`: helm is left out, the test returns.
+/// Renders the chart with values as `--set` takes them, and an image unless they name one. `None`: helm is left out, the test returns.
 pub(super) fn chart(release: &str, namespace: &str, values: &[&str]) -> anyhow::Result<Option<Rendered>> {
     let Some(helm) = need(Program::Helm) else { return Ok(None) };
     let mut command = Command::new(helm);
     command.args(["template", release]).arg(project("deploy/helm/bulrush"));
     command.args(["--namespace", namespace, "--kube-version", KUBE_VERSION]);
-    for value in values {
+    for value in [&["image.repository=registry.example/bulrush"][..], values].concat() {
         // A list may be empty only as JSON.
         command.args([if value.contains("=[") { "--set-json" } else { "--set" }, value]);
     }

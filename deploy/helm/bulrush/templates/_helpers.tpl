@@ -48,11 +48,29 @@ k8s-app: {{ include "bulrush.app" . }}
 {{- end -}}
 
 {{- define "bulrush.image" -}}
+{{- if not .Values.image.repository -}}
+{{- fail (printf "image.repository is not set, and there is no published image of Bulrush. Build it in the source tree and push it: docker build -t REGISTRY/bulrush:%s . && docker push REGISTRY/bulrush:%s; then give --set image.repository=REGISTRY/bulrush (docs/operations.md, The image)" .Chart.AppVersion .Chart.AppVersion) -}}
+{{- end -}}
 {{- if .Values.image.digest -}}
 {{ .Values.image.repository }}@{{ .Values.image.digest }}
 {{- else -}}
 {{ .Values.image.repository }}:{{ default .Chart.AppVersion .Values.image.tag }}
 {{- end -}}
+{{- end -}}
+
+{{/* What a probe asks. */}}
+{{- define "bulrush.probe" -}}
+httpGet:
+  {{- if .root.Values.hostNetwork }}
+  host: localhost
+  {{- end }}
+  path: {{ .path }}
+  port: {{ .root.Values.health.port }}
+{{- end -}}
+
+{{/* Whether there is a pod for `helm test`: with TLS it needs an agent's certificate. */}}
+{{- define "bulrush.tested" -}}
+{{- and .Values.test.enabled (or (not .Values.tls.enabled) (ne .Values.test.tls.secretName "")) -}}
 {{- end -}}
 
 {{/* Options that ports, probes and mounts follow from, in small letters, and the value to set instead. */}}
@@ -62,6 +80,7 @@ healthenabled: the probes need it
 healthhost: it follows from hostNetwork
 healthport: set health.port
 prometheusmetricsenabled: set metrics.enabled
+prometheusmetricshost: set metrics.host
 prometheusmetricsport: set metrics.port
 logfilepath: the root file system cannot be written to
 servercertfile: set tls.secretName and tls.certKey
@@ -69,7 +88,7 @@ serverkeyfile: set tls.secretName and tls.keyKey
 cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
 {{- end -}}
 
-{{/* Ends with a message if `config` or `env` sets one of them: pods would be asked at one port and listen at another. */}}
+{{/* Ends with a message if `config` or `extraEnv` sets one of them: pods would be asked at one port and listen at another. */}}
 {{- define "bulrush.refuse" -}}
 {{- $own := include "bulrush.ownOptions" . | fromYaml -}}
 {{- range $name, $_ := .Values.config -}}
@@ -77,11 +96,11 @@ cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
 {{- fail (printf "config.%s: %s" $name .) -}}
 {{- end -}}
 {{- end -}}
-{{- range .Values.env -}}
+{{- range .Values.extraEnv -}}
 {{- $name := .name -}}
 {{- if hasPrefix "typha_" (lower $name) -}}
 {{- with get $own (lower $name | trimPrefix "typha_") -}}
-{{- fail (printf "env %s: %s" $name .) -}}
+{{- fail (printf "extraEnv %s: %s" $name .) -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -96,7 +115,6 @@ cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
   "LogFilePath" "none"
   "LogSeveritySys" "none"
   "HealthEnabled" true
-  "PrometheusMetricsEnabled" .Values.metrics.enabled
   "ConnectionRebalancingMode" "kubernetes"
   "K8sNamespace" .Release.Namespace
   "K8sServiceName" (include "bulrush.service" .)
@@ -107,7 +125,9 @@ cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
 {{- $_ := set $options "ServerPort" (int .Values.service.targetPort) -}}
 {{- end -}}
 {{- if .Values.metrics.enabled -}}
+{{- $_ := set $options "PrometheusMetricsEnabled" true -}}
 {{- $_ := set $options "PrometheusMetricsPort" (int .Values.metrics.port) -}}
+{{- with .Values.metrics.host -}}{{- $_ := set $options "PrometheusMetricsHost" . -}}{{- end -}}
 {{- end -}}
 {{- if ne (int .Values.health.port) 9098 -}}
 {{- $_ := set $options "HealthPort" (int .Values.health.port) -}}
