@@ -120,7 +120,6 @@ pub(crate) async fn follow(
 async fn follow_on(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     greeting: Vec<u8>,
-    wire: Wire,
     written: &Written,
     seen: &watch::Sender<Seen>,
 ) -> anyhow::Result<()> {

@@ -48,7 +48,7 @@ impl Source {
     }
 
     fn read(&self) -> Result<Vec<u8>, Error> {
-        let failed = |source| Error::Read { what: self.what, path: self.path.clone(), source };
+        let failed = |reason| Error::Read { what: self.what, path: self.path.clone(), reason };
         let mut content = Vec::new();
         let file = File::open(&self.path).map_err(failed)?;
         file.take(MAX_FILE_BYTES + 1).read_to_end(&mut content).map_err(failed)?;

@@ -36,14 +36,14 @@ pub use words::{handshake_error, stream_error};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
-    #[error("read {what} file {path}: {source}", path = path.display())]
+    #[error("read {what} file {path}: {reason}", path = path.display())]
     Read {
         /// What the file holds.
         what: &'static str,
         /// Where it is.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// A file's content is not what it should be.
     #[error("parse {what} file {path}: {reason}", path = path.display())]
