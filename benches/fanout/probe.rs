@@ -109,12 +109,11 @@ pub(crate) async fn follow(
     stream.set_nodelay(true)?;
     let Some(tls) = target.tls else {
         start.wait_for(|start| *start).await?;
-        return follow_on(stream, greeting(&name, false, target.wire, target.dialect), target.wire, &written, &seen)
-            .await;
+        return follow_on(stream, greeting(&name, false, target.wire, target.dialect), &written, &seen).await;
     };
     let stream = tls.connector.connect(tls.name, stream).await.context("TLS handshake of a probe")?;
     start.wait_for(|start| *start).await?;
-    follow_on(stream, greeting(&name, false, target.wire, target.dialect), target.wire, &written, &seen).await
+    follow_on(stream, greeting(&name, false, target.wire, target.dialect), &written, &seen).await
 }
 
 async fn follow_on(

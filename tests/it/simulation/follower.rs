@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bulrush::model::release::Release;
 use bulrush::model::{SyncStatus, Update};
 use bulrush::syncer::SyncerType;
 
@@ -32,11 +33,13 @@ impl Follower {
         name: Name,
         syncer: SyncerType,
         prefixes: &[String],
+        line: Release,
         strict_types: bool,
     ) -> Self {
         let agent = Agent {
             syncer,
             prefixes: prefixes.to_vec(),
+            line,
             state: State::new(),
             status: SyncStatus::WaitForDatastore,
             seen: BTreeMap::new(),

@@ -64,14 +64,15 @@ pub(super) fn invariant_final_state(book: &Book, agent: &Agent, store: &MemorySt
     if note.crumb.status != SyncStatus::InSync {
         return Err(format!("the cache's status in the end is {}", note.crumb.status));
     }
-    if !equal(&agent.state, &note.crumb.map, &agent.prefixes) {
-        return Err(format!("differs from the cache: {}", differences(&agent.state, &note.crumb.map, &agent.prefixes)));
+    if !equal(&agent.state, note.map(agent), &agent.prefixes) {
+        return Err(format!("differs from the cache: {}", differences(&agent.state, note.map(agent), &agent.prefixes)));
     }
     let admits = |key: &str| agent.prefixes.is_empty() || agent.prefixes.iter().any(|prefix| key.starts_with(prefix));
     let expected: Vec<(Key, u64)> =
-        script::content(store, agent.syncer).into_iter().filter(|(key, _)| admits(key)).collect();
-    let held: Vec<(Key, u64)> =
-        agent.state.iter().filter_map(|(key, value)| Some((key.clone(), script::version(value)?))).collect();
+        script::content(store, agent.syncer, agent.line).into_iter().filter(|(key, _)| admits(key)).collect();
+    let mut held: Vec<(Key, u64)> =
+        agent.state.iter().filter_map(|(key, value)| Some((script::modern(key), script::version(value)?))).collect();
+    held.sort();
     if held != expected {
         return Err(format!("holds {held:?}, the datastore has {expected:?}"));
     }
@@ -100,7 +101,7 @@ fn recent(life: &[Note], horizon: Duration) -> impl Iterator<Item = &Note> {
 pub(super) fn invariant_in_sync_is_honest(book: &Book, agent: &Agent) -> Result<(), String> {
     let notes = book.notes(agent.server, agent.syncer);
     let fits =
-        |note: &Note| note.crumb.status == SyncStatus::InSync && equal(&agent.state, &note.crumb.map, &agent.prefixes);
+        |note: &Note| note.crumb.status == SyncStatus::InSync && equal(&agent.state, note.map(agent), &agent.prefixes);
     if lives(notes).any(|life| recent(life, horizon(agent)).any(fits)) {
         return Ok(());
     }
@@ -111,7 +112,7 @@ pub(super) fn invariant_in_sync_is_honest(book: &Book, agent: &Agent) -> Result<
             note.generation,
             agent.server,
             note.crumb.status,
-            differences(&agent.state, &note.crumb.map, &agent.prefixes)
+            differences(&agent.state, note.map(agent), &agent.prefixes)
         )
     });
     let too_old = notes.iter().any(fits);
@@ -124,14 +125,14 @@ pub(super) fn invariant_state_is_the_map_at(book: &Book, agent: &Agent, sequence
     let mut nearest = None;
     for life in lives(book.notes(agent.server, agent.syncer)) {
         let Ok(index) = life.binary_search_by_key(&sequence, |note| note.crumb.sequence) else { continue };
-        if equal(&agent.state, &life[index].crumb.map, &agent.prefixes) {
+        if equal(&agent.state, life[index].map(agent), &agent.prefixes) {
             return Ok(());
         }
         nearest.get_or_insert(&life[index]);
     }
     Err(nearest.map_or_else(
         || format!("is at crumb {sequence}, which {} has never published", agent.server),
-        |note| format!("at crumb {sequence}: {}", differences(&agent.state, &note.crumb.map, &agent.prefixes)),
+        |note| format!("at crumb {sequence}: {}", differences(&agent.state, note.map(agent), &agent.prefixes)),
     ))
 }
 
@@ -173,11 +174,11 @@ pub(super) enum Deletion {
 /// Why an agent is told that a key is gone.
 pub(super) fn deletion(book: &Book, agent: &Agent, key: &Key) -> Deletion {
     let Some(held) = agent.state.get(key).and_then(|value| script::version(value)) else { return Deletion::Real };
-    let changes = book.truth.get(key).map_or(&[][..], Vec::as_slice);
+    let changes = book.truth.get(&script::modern(key)).map_or(&[][..], Vec::as_slice);
     if changes.iter().rev().any(|change| !change.present && change.version > held) {
         return Deletion::Real;
     }
-    let lacks = |note: &Note| note.crumb.status == SyncStatus::InSync && !note.crumb.map.contains_key(key);
+    let lacks = |note: &Note| note.crumb.status == SyncStatus::InSync && !note.map(agent).contains_key(key);
     let of_another = book.alive.len() > 1 && !agent.seen.contains_key(key);
     if of_another && recent(book.present(agent.server, agent.syncer), horizon(agent)).any(lacks) {
         Deletion::StepBack
@@ -206,7 +207,7 @@ pub(super) fn invariant_no_step_back(
     version: Option<u64>,
 ) -> Result<(), String> {
     let Some(version) = version else { return Ok(()) };
-    let changes = book.truth.get(key).map_or(&[][..], Vec::as_slice);
+    let changes = book.truth.get(&script::modern(key)).map_or(&[][..], Vec::as_slice);
     let put = changes.binary_search_by_key(&version, |change| change.version).is_ok_and(|index| changes[index].present);
     if !put {
         return Err(format!("is given version {version} of {key}, which never was"));

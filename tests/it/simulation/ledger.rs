@@ -9,11 +9,16 @@ use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bulrush::dialect::View;
 use bulrush::metrics::SyncerMetrics;
+use bulrush::model::release::Release;
 use bulrush::model::{Key, SyncStatus};
-use bulrush::snapcache::Breadcrumb;
+use bulrush::snapcache::{Breadcrumb, Map};
 use bulrush::syncer::SyncerType;
 use bytes::Bytes;
+
+/// Old releases of which there are agents: one with tiers in the keys of policies, one without.
+pub(super) const OLD_LINES: [Release; 2] = [Release::V3_28, Release::V3_31];
 
 /// What an agent holds.
 pub(super) type State = BTreeMap<Key, Bytes>;
@@ -37,6 +42,30 @@ pub(super) struct Note {
     /// When it was seen.
     pub(super) at: Duration,
     pub(super) crumb: Arc<Breadcrumb>,
+    /// The crumb's map as agents of these releases are told it.
+    views: BTreeMap<Release, Map>,
+}
+
+impl Note {
+    pub(super) fn new(generation: u64, at: Duration, syncer: SyncerType, crumb: Arc<Breadcrumb>) -> Self {
+        let viewed = |line: Release| {
+            let mut map = crumb.map.clone();
+            for (key, update) in View::of(syncer, line)?.differences(&crumb) {
+                match update {
+                    Some(update) => map.insert(key, update),
+                    None => map.remove(&key),
+                };
+            }
+            Some((line, map))
+        };
+        let views = OLD_LINES.into_iter().filter_map(viewed).collect();
+        Self { generation, at, crumb, views }
+    }
+
+    /// The map as an agent is told it.
+    pub(super) fn map(&self, agent: &Agent) -> &Map {
+        self.views.get(&agent.line).unwrap_or(&self.crumb.map)
+    }
 }
 
 /// An agent, as it sees the world.
@@ -44,6 +73,8 @@ pub(super) struct Note {
 pub(super) struct Agent {
     pub(super) syncer: SyncerType,
     pub(super) prefixes: Vec<String>,
+    /// The release as whose agent it speaks.
+    pub(super) line: Release,
     pub(super) state: State,
     pub(super) status: SyncStatus,
     /// Newest version of each key on this connection, deleted keys included.
@@ -175,7 +206,7 @@ impl Book {
         let (sequence, status) = (crumb.sequence, crumb.status);
         let (keys, changes) = (crumb.map.len(), crumb.deltas.len());
         self.log(server, What::Publishes { syncer, sequence, keys, changes, status });
-        let note = Note { generation, at: self.time(), crumb };
+        let note = Note::new(generation, self.time(), syncer, crumb);
         self.crumbs.entry((server, syncer)).or_default().push(note);
     }
 

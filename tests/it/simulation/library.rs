@@ -43,6 +43,7 @@ pub(super) async fn follow(
             .syncer(role.syncer)
             .prefixes(role.prefixes.iter().cloned())
             .protocol(protocol.clone())
+            .dialect(role.line)
             .timeouts(TIMEOUTS)
             .seed(rng.random())
             .start_with(plug.clone())?;

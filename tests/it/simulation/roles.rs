@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use bulrush::model::release::Release;
 use bulrush::syncclient::Protocol;
 use bulrush::syncer::SyncerType::{self, Bgp, Felix};
 use bulrush::syncproto::native::Compression;
@@ -9,7 +10,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom;
 
-use super::ledger::Name;
+use super::ledger::{Name, OLD_LINES};
 use super::lines::SERVERS;
 use super::raw::Raw;
 
@@ -26,6 +27,8 @@ pub(super) struct Role {
     /// Where it looks for a server, in this order.
     pub(super) servers: Vec<Name>,
     pub(super) speaks: Speaks,
+    /// The release as whose agent it speaks.
+    pub(super) line: Release,
 }
 
 impl Role {
@@ -39,6 +42,7 @@ impl Role {
             comes_and_goes: false,
             servers: SERVERS[..1].to_vec(),
             speaks: Speaks::Raw(Raw::Gob(false)),
+            line: Release::Master,
         }
     }
 }
@@ -75,6 +79,7 @@ pub(super) fn roles(rng: &mut SmallRng, servers: &[Name]) -> Vec<Role> {
             comes_and_goes: rng.random_ratio(1, 5),
             servers,
             speaks,
+            line: Release::Master,
         }
     };
     let mut roles = vec![
@@ -88,6 +93,8 @@ pub(super) fn roles(rng: &mut SmallRng, servers: &[Name]) -> Vec<Role> {
         role("raw-gob-snappy", Felix, &[], 150, Speaks::Raw(Raw::Gob(true))),
         role("raw-gob", Felix, &[], 150, Speaks::Raw(Raw::Gob(false))),
     ];
+    let old = ["lib-calico-3.28", "lib-calico-3.31"].into_iter().zip(OLD_LINES);
+    roles.extend(old.map(|(name, line)| Role { line, ..role(name, Felix, &[], 50, calico(true)) }));
     // Not in every run, so that most stay small.
     let more = [
         role("lib-zstd-some", Felix, &some, 20, native(&[Compression::Zstd])),

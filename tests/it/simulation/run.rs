@@ -187,7 +187,8 @@ pub(super) fn run(seed: u64, defect: Option<Defect>, ledger: &Ledger) -> Result<
         agents.push((role.name, plug.clone()));
         ledger.log(role.name, format!("{role:?}"));
         let seed = rng.random();
-        let follower = |strict_types| Follower::new(ledger, role.name, role.syncer, &role.prefixes, strict_types);
+        let follower =
+            |strict_types| Follower::new(ledger, role.name, role.syncer, &role.prefixes, role.line, strict_types);
         match role.speaks.clone() {
             Speaks::Library(protocol) => {
                 sim.client(role.name, library::follow(follower(true), role.clone(), protocol, plug, seed));

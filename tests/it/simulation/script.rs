@@ -4,9 +4,10 @@ use std::sync::OnceLock;
 
 use bulrush::datastore::memory::{MemoryStore, WatchFault};
 use bulrush::datastore::{Dialect, Event, Kind, Object, ObjectId};
+use bulrush::model::release::Release;
 use bulrush::model::{Key, no_revision};
 use bulrush::syncer::SyncerType;
-use bulrush::syncer::kinds::{BGP_PEER, GLOBAL_NETWORK_SET};
+use bulrush::syncer::kinds::{BGP_PEER, GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET};
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -14,14 +15,18 @@ use rand::{Rng, SeedableRng};
 use super::files::Files;
 use super::ledger::{Change, Ledger, What};
 
-/// The kinds that change. Felix gets both, BGP the second: a kind that is watched once and feeds two syncers.
-pub(super) const KINDS: [Kind; 2] = [GLOBAL_NETWORK_SET, BGP_PEER];
+/// The kinds that change. Felix gets all, BGP the last: a kind that is watched once and feeds two syncers. Keys of the first are spelt
+/// otherwise for agents of old releases.
+pub(super) const KINDS: [Kind; 3] = [GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET, BGP_PEER];
+
+/// What every policy's name begins with: its tier.
+const TIER: &str = "sec.";
 
 /// Objects of each kind: few, so that each of them goes through a lot.
 const OBJECTS: u64 = 25;
 
-/// What stands before the version in a label's value.
-const MARK: &str = "\"version\":\"v";
+/// What stands before the version, and after it: in a label's value, and in a policy's selector.
+const MARKS: [(&str, char); 2] = [("\"version\":\"v", '"'), ("version == 'v", '\'')];
 
 /// Where the mark is looked for: behind names and networks, before what makes a value large.
 const MARKED_BYTES: usize = 4 << 10;
@@ -36,21 +41,39 @@ const LARGE_OBJECTS: u64 = 2;
 /// The version that a body or a value carries, if it is one of ours.
 pub(super) fn version(bytes: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(&bytes[..bytes.len().min(MARKED_BYTES)]).ok()?;
-    let (_, rest) = text.split_once(MARK)?;
-    rest.split_once('"')?.0.parse().ok()
+    MARKS.into_iter().find_map(|(before, after)| text.split_once(before)?.1.split_once(after)?.0.parse().ok())
 }
 
 fn key(kind: &Kind, name: &str) -> Key {
     if *kind == GLOBAL_NETWORK_SET {
         format!("/calico/v1/netset/{name}").into()
+    } else if *kind == GLOBAL_NETWORK_POLICY {
+        format!("/calico/v1/policy/GlobalNetworkPolicy//{name}").into()
     } else {
         format!("/calico/resources/v3/projectcalico.org/bgppeers/{name}").into()
     }
 }
 
-/// Keys and versions that a syncer's agents should have, in key order.
-pub(super) fn content(store: &MemoryStore, syncer: SyncerType) -> Vec<(Key, u64)> {
-    let kinds = if syncer == SyncerType::Felix { &KINDS[..] } else { &KINDS[1..] };
+/// The key in today's spelling: those of policies have another one for agents up to 3.31.
+pub(super) fn modern(key: &Key) -> Key {
+    let old = key.strip_prefix("/calico/v1/policy/tier/").and_then(|rest| rest.split_once("/policy/"));
+    old.map_or_else(|| key.clone(), |(_, name)| self::key(&GLOBAL_NETWORK_POLICY, name))
+}
+
+/// The name of an object by its number.
+fn name(kind: &Kind, number: u64) -> String {
+    let tier = if *kind == GLOBAL_NETWORK_POLICY { TIER } else { "" };
+    format!("{tier}o-{number}")
+}
+
+/// Keys, in today's spelling, and versions that agents of a syncer and a release should have, in key order.
+pub(super) fn content(store: &MemoryStore, syncer: SyncerType, line: Release) -> Vec<(Key, u64)> {
+    let kinds = match syncer {
+        // Felix is told of BGP peers since 3.30.
+        SyncerType::Felix if line < Release::V3_30 => &KINDS[..2],
+        SyncerType::Felix => &KINDS[..],
+        _ => &KINDS[2..],
+    };
     let of_kind = |kind: &Kind| -> Vec<(Key, u64)> {
         let objects = store.content(kind);
         objects.iter().filter_map(|object| Some((key(kind, &object.id.name), version(&object.body)?))).collect()
@@ -78,6 +101,8 @@ fn body(kind: &Kind, name: &str, version: u64, size: usize, rng: &mut SmallRng) 
         let nets: Vec<String> =
             (0..rng.random_range(1..30)).map(|i| format!("\"10.{i}.{}.0/24\"", version % 256)).collect();
         format!(r#"{{"nets":[{}]}}"#, nets.join(","))
+    } else if *kind == GLOBAL_NETWORK_POLICY {
+        format!(r#"{{"tier":"sec","order":1,"selector":"version == 'v{version}'","types":["Ingress"]}}"#)
     } else {
         r#"{"peerIP":"192.168.1.1","asNumber":64567}"#.to_owned()
     };
@@ -127,7 +152,7 @@ impl Churn {
         let kind = &KINDS[rng.random_range(0..KINDS.len())];
         let mut events = Vec::new();
         for _ in 0..count {
-            let name = format!("o-{}", rng.random_range(0..OBJECTS));
+            let name = name(kind, rng.random_range(0..OBJECTS));
             match rng.random_range(0..100) {
                 0..60 => self.put(kind, &name, rng, &mut events),
                 60..85 => self.delete(kind, &name, &mut events),
@@ -147,7 +172,7 @@ impl Churn {
         for kind in &KINDS {
             let mut events = Vec::new();
             for i in 0..count.min(OBJECTS) {
-                self.put(kind, &format!("o-{i}"), rng, &mut events);
+                self.put(kind, &name(kind, i), rng, &mut events);
             }
             self.apply(kind, events);
         }

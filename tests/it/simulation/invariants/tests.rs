@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bulrush::metrics::SyncerMetrics;
+use bulrush::model::release::Release;
 use bulrush::model::{SyncerEvent, Value, no_revision};
 use bulrush::snapcache::SnapCache;
 use bulrush::syncer::SyncerType;
@@ -32,6 +33,7 @@ fn agent(held: &[(&str, u64)]) -> Agent {
     Agent {
         syncer: FELIX,
         prefixes: Vec::new(),
+        line: Release::Master,
         state: held.iter().map(|&(key, version)| (key.into(), value(version).bytes)).collect(),
         status: SyncStatus::InSync,
         seen: held.iter().map(|&(key, version)| (key.into(), version)).collect(),
@@ -54,7 +56,7 @@ fn book(second: u64) -> Book {
     let mut notes = Vec::new();
     for (at, updates) in [(5, vec![put("a", 1), put("b", 2)]), (second, vec![put("a", 4)])] {
         cache.apply(vec![SyncerEvent::Updates(updates), SyncerEvent::Status(SyncStatus::InSync)]);
-        notes.push(Note { generation: 1, at: Duration::from_secs(at), crumb: Arc::clone(&reader.newest()) });
+        notes.push(Note::new(1, Duration::from_secs(at), FELIX, Arc::clone(&reader.newest())));
     }
     book.crumbs.insert(("server", FELIX), notes);
     book
@@ -83,6 +85,29 @@ fn a_state_is_held_against_the_crumb_it_claims() {
 }
 
 #[test]
+fn an_agent_of_an_old_release_holds_old_keys_and_is_judged_by_them() {
+    let modern: Key = "/calico/v1/policy/GlobalNetworkPolicy//sec.p".into();
+    let policy = |version: u64| {
+        let value = Some(Value::raw(format!(r#"{{"tier":"sec","selector":"version == 'v{version}'"}}"#)));
+        Update { value, ..put(&modern, version) }
+    };
+    let mut book = Book::default();
+    book.begin("server");
+    book.truth.insert(modern.clone(), vec![Change { version: 1, present: true }]);
+    let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(FELIX));
+    cache.apply(vec![SyncerEvent::Updates(vec![policy(1)]), SyncerEvent::Status(SyncStatus::InSync)]);
+    let note = Note::new(1, Duration::from_secs(5), FELIX, Arc::clone(&reader.newest()));
+    book.crumbs.insert(("server", FELIX), vec![note]);
+    let old: Key = "/calico/v1/policy/tier/sec/policy/sec.p".into();
+    let value = bytes::Bytes::from_static(br#"{"selector":"version == 'v1'"}"#);
+    let holds = |key: &Key| Agent { line: Release::V3_31, state: [(key.clone(), value.clone())].into(), ..agent(&[]) };
+    assert_eq!(invariant_in_sync_is_honest(&book, &holds(&old)), Ok(()));
+    assert!(invariant_in_sync_is_honest(&book, &holds(&modern)).is_err(), "today's key");
+    assert_eq!(deletion(&book, &holds(&old), &old), Deletion::Spurious(1));
+    assert!(invariant_no_step_back(&book, &holds(&old), &old, Some(2)).is_err(), "a version that never was");
+}
+
+#[test]
 fn a_delete_needs_a_deletion_after_what_is_held() {
     let judged =
         |agent: &Agent, key: &str| invariant_delete_is_real(deletion(&book(6), agent, &key.into()), &key.into());
@@ -100,7 +125,7 @@ fn only_another_server_may_be_behind() {
         let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(FELIX));
         let status = if in_sync { SyncStatus::InSync } else { SyncStatus::ResyncInProgress };
         cache.apply(vec![SyncerEvent::Updates(vec![put("a", 4)]), SyncerEvent::Status(status)]);
-        let behind = Note { generation: 2, at: Duration::from_secs(7), crumb: Arc::clone(&reader.newest()) };
+        let behind = Note::new(2, Duration::from_secs(7), FELIX, Arc::clone(&reader.newest()));
         book.alive.insert("behind", 2);
         book.crumbs.insert(("behind", FELIX), vec![behind]);
         book
