@@ -53,8 +53,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All keys that are different.
-pub(super) fn differences(
+/// All keys that are different to an agent of a release.
+#[must_use]
+pub fn differences(
     line: Release,
     theirs: &BTreeMap<Key, Update>,
     ours: &BTreeMap<Key, Arc<Update>>,

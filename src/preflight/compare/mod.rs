@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-pub use self::judge::Difference;
+pub use self::judge::{Difference, differences};
 use self::theirs::Theirs;
 use super::report::{Report, Verdict};
 use crate::config::DatastoreConfig;
@@ -180,7 +180,7 @@ impl Ours {
             syncer: server.syncer,
             theirs: theirs.len(),
             ours: ours.len(),
-            differences: judge::differences(line, theirs, &ours),
+            differences: differences(line, theirs, &ours),
         })
     }
 }

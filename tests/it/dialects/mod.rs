@@ -3,6 +3,8 @@
 //!
 //! `tests/vectors/dialects/etcd.json` was recorded from the Typhas of the newest patch of each release on an etcd with the same content.
 
+mod kubernetes;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -119,7 +121,7 @@ async fn told(daemon: &Daemon, release: Release, syncer: SyncerType) -> anyhow::
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agents_of_every_release_are_told_what_their_own_typha_would_tell_them() -> anyhow::Result<()> {
     let Some(etcd) = Etcd::start().await else { return Ok(()) };
-    let recorded: Recorded = serde_json::from_str(include_str!("../vectors/dialects/etcd.json"))?;
+    let recorded: Recorded = serde_json::from_str(include_str!("../../vectors/dialects/etcd.json"))?;
     let mut client = etcd.client().await;
     for (key, value) in &recorded.etcd {
         client.put(key.as_str(), value.as_str(), None).await?;
