@@ -111,6 +111,8 @@ pub(super) struct Feed {
     /// For encoded snapshots, if that is limited.
     room: Option<Arc<Room>>,
     clients: AtomicUsize,
+    /// Those of all feeds of the syncer: a change costs a round of each of these feeds.
+    clients_of_all: Arc<AtomicUsize>,
     /// Updates that its slowest client lacked at the last housekeeping.
     lacked: AtomicU64,
     ended: AtomicBool,
@@ -158,6 +160,7 @@ impl Feed {
             tasks,
             room,
             clients: AtomicUsize::new(0),
+            clients_of_all: source.clients.clone(),
             lacked: AtomicU64::new(0),
             ended: AtomicBool::new(false),
             made_at: Instant::now(),
@@ -172,6 +175,7 @@ impl Feed {
     /// One more client.
     pub(super) fn lease(self: &Arc<Self>) -> Lease {
         self.clients.fetch_add(1, Ordering::AcqRel);
+        self.clients_of_all.fetch_add(1, Ordering::AcqRel);
         Lease(self.clone())
     }
 
@@ -270,7 +274,7 @@ impl Feed {
 
     /// When the next round may start.
     fn next_round(&self, now: Instant) -> Instant {
-        self.lock().pace.next_round(now, self.clients.load(Ordering::Acquire))
+        self.lock().pace.next_round(now, self.clients_of_all.load(Ordering::Acquire))
     }
 
     /// A snapshot for a new client: the one that is [shared](Sharing::reuse), or a new one.
@@ -434,6 +438,7 @@ impl std::ops::Deref for Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        self.0.clients_of_all.fetch_sub(1, Ordering::AcqRel);
         self.0.clients.fetch_sub(1, Ordering::AcqRel);
     }
 }

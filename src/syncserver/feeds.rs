@@ -1,6 +1,7 @@
 //! All feeds of a server: made when the first client asks, shared by those who want the same, gone some time after the last.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ const MAX_FILTERED_FEEDS: usize = 64;
 pub(super) struct Source {
     pub(super) tables: Arc<Tables>,
     pub(super) metrics: SyncerMetrics,
+    /// Clients of all its feeds.
+    pub(super) clients: Arc<AtomicUsize>,
 }
 
 /// Why there is no feed for a client.
@@ -77,7 +80,7 @@ impl Feeds {
         let source = |(&syncer, cache): (&SyncerType, &Reader)| {
             let metrics = metrics.get(&syncer).expect("every syncer has metrics").clone();
             let tables = Tables::new(syncer, cache.clone(), tasks.clone(), runtime.clone(), stop.clone());
-            (syncer, Source { tables, metrics })
+            (syncer, Source { tables, metrics, clients: Arc::default() })
         };
         let sources = caches.iter().map(source).collect();
         let room = Room::new(config.limits.bytes);
@@ -205,7 +208,7 @@ fn share_history(feeds: &BTreeMap<FeedKey, Arc<Feed>>) {
 #[cfg(test)]
 mod tests {
     use super::super::filter::Filter;
-    use super::super::tests::harness::{eventually, feeds, update};
+    use super::super::tests::harness::{eventually, feeds, paced_feeds, update};
     use super::super::wire::Wire;
     use super::*;
     use crate::model::SyncerEvent;
@@ -237,5 +240,26 @@ mod tests {
         eventually("all have some", || held().iter().all(|held| *held > HISTORY / MAX_FILTERED_FEEDS / 2)).await;
         let all: usize = held().iter().sum();
         assert!(all <= HISTORY, "{all} bytes");
+    }
+
+    /// Each change makes a round of every feed, so as many clients cost the same whatever they speak.
+    #[tokio::test(start_paused = true)]
+    async fn rounds_are_as_far_apart_as_the_clients_of_all_feeds_of_a_syncer_demand() {
+        const PER_CLIENT: std::time::Duration = std::time::Duration::from_millis(20);
+        let (mut cache, feeds) = paced_feeds(PER_CLIENT);
+        let key = |wire| FeedKey { syncer: SyncerType::Felix, line: Release::Master, wire, filter: Filter::default() };
+        let mut leases = Vec::new();
+        for wire in [Wire::GobPlain, Wire::GobPlain, Wire::GobSnappy, Wire::GobSnappy, Wire::GobSnappy] {
+            leases.push(feeds.lease(key(wire)).await.expect("there is room"));
+        }
+        let demand = leases[0].reader().demand().clone();
+        let start = Instant::now();
+        cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(b"1"))])]);
+        tokio::time::sleep(PER_CLIENT / 2).await;
+        assert_eq!(demand.next(), Some(start + 5 * PER_CLIENT));
+        leases.truncate(1);
+        cache.apply(vec![SyncerEvent::Updates(vec![update("/k", Some(b"2"))])]);
+        tokio::time::sleep(PER_CLIENT).await;
+        assert_eq!(demand.next(), Some(start + 2 * PER_CLIENT), "those that left count no longer");
     }
 }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Every round costs a system call for every client of a feed, however little it is sent. So the number of rounds is what
-//! costs, and the more clients there are, the further apart rounds have to be. A lone change goes out at once; under load
+//! costs, and the more clients there are, the further apart rounds have to be. The clients of all feeds of a syncer count: each change
+//! makes a round of every one of them, so agents of two releases, or with two compressions, cost no more than as many that are alike. A lone change goes out at once; under load
 //! rounds get larger, not more frequent.
 //!
 //! Invariants:
@@ -87,7 +88,7 @@ impl Pace {
         }
     }
 
-    /// When the next round may start, with so many clients to wake. In the past after silence.
+    /// When the next round may start, with so many clients of the syncer to wake. In the past after silence.
     pub(super) fn next_round(&self, now: Instant, clients: usize) -> Instant {
         self.round.map_or(now, |round| round.started + self.interval(clients))
     }

@@ -154,7 +154,7 @@ pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
 
 /// The same, with so much time between two rounds for its client.
 pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease) {
-    let (cache, feeds) = feeds_with(1 << 20, pace);
+    let (cache, feeds) = feeds_with(1 << 20, pace, pace);
     let (syncer, line) = (SyncerType::Felix, Release::Master);
     let key = FeedKey { syncer, line, wire: Wire::GobPlain, filter: Filter::default() };
     let lease = feeds.lease(key).now_or_never().expect("no table is made");
@@ -163,10 +163,15 @@ pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease
 
 /// A cache and feeds of it that keep this number of bytes of its history.
 pub(in super::super) fn feeds(history: usize) -> (SnapCache, Arc<Feeds>) {
-    feeds_with(history, Duration::ZERO)
+    feeds_with(history, Duration::ZERO, Duration::ZERO)
 }
 
-fn feeds_with(history: usize, pace: Duration) -> (SnapCache, Arc<Feeds>) {
+/// The same, with rounds that each client puts off.
+pub(in super::super) fn paced_feeds(per_client: Duration) -> (SnapCache, Arc<Feeds>) {
+    feeds_with(1 << 20, PATIENCE, per_client)
+}
+
+fn feeds_with(history: usize, pace_max: Duration, pace_per_client: Duration) -> (SnapCache, Arc<Feeds>) {
     let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
     let (cache, reader) = SnapCache::new(10, metrics.clone());
     let config = FeedConfig {
@@ -174,8 +179,8 @@ fn feeds_with(history: usize, pace: Duration) -> (SnapCache, Arc<Feeds>) {
         min_batching_age: Duration::ZERO,
         limits: Limits { bytes: history, updates: 1000 },
         snapshot_max_age: PATIENCE,
-        pace_max: pace,
-        pace_per_client: pace,
+        pace_max,
+        pace_per_client,
         pumps: None,
         format: Wire::format,
     };
