@@ -48,6 +48,19 @@ impl View {
         own.chain(beside).flatten()
     }
 
+    /// The cache's whole content at a crumb as agents of a line are told it. Takes as long as going through all of it.
+    #[must_use]
+    pub fn content(syncer: SyncerType, line: Release, crumb: &Breadcrumb) -> Map {
+        let mut map = crumb.map.clone();
+        for (key, update) in Self::of(syncer, line).into_iter().flat_map(|view| view.differences(crumb)) {
+            match update {
+                Some(update) => map.insert(key, update),
+                None => map.remove(&key),
+            };
+        }
+        map
+    }
+
     /// Applies a crumb to the view's `map`, and returns the changes in order.
     pub fn follow(self, map: &mut Map, crumb: &Breadcrumb) -> Vec<Arc<Update>> {
         let mut changes = Vec::with_capacity(crumb.deltas.len() + crumb.aside.deltas.len());

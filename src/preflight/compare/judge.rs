@@ -4,13 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::Arc;
 
 use serde_json::Value;
 
 use crate::model::release::Release;
 use crate::model::resource::reverse_uid;
 use crate::model::{Key, Update};
+use crate::snapcache::Map;
 
 /// Places in a value that a difference names.
 const MOST_PLACES: usize = 3;
@@ -55,11 +55,7 @@ impl fmt::Display for Difference {
 
 /// All keys that are different to an agent of a release.
 #[must_use]
-pub fn differences(
-    line: Release,
-    theirs: &BTreeMap<Key, Update>,
-    ours: &BTreeMap<Key, Arc<Update>>,
-) -> BTreeMap<Key, Difference> {
+pub fn differences(line: Release, theirs: &BTreeMap<Key, Update>, ours: &Map) -> BTreeMap<Key, Difference> {
     let mut found = BTreeMap::new();
     for (key, there) in theirs {
         match ours.get(key) {
@@ -220,6 +216,7 @@ fn without_null_networks(value: &mut Value) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
@@ -243,7 +240,7 @@ mod tests {
     #[test]
     fn keys_on_one_side_are_named() {
         let theirs: BTreeMap<Key, Update> = ["/a", "/b"].map(|key| (key.into(), update(key, "1"))).into();
-        let ours: BTreeMap<Key, Arc<Update>> = ["/b", "/c"].map(|key| (key.into(), Arc::new(update(key, "1")))).into();
+        let ours: Map = ["/b", "/c"].map(|key| (Key::from(key), Arc::new(update(key, "1")))).into_iter().collect();
         let found = differences(Release::V3_31, &theirs, &ours);
         let expected = [("/a".into(), Difference::OnlyThere), ("/c".into(), Difference::OnlyHere)];
         assert_eq!(found, expected.into());

@@ -8,7 +8,6 @@ mod judge;
 mod theirs;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -27,7 +26,7 @@ use crate::dialect::View;
 use crate::health::HealthAggregator;
 use crate::metrics::SyncerMetrics;
 use crate::model::release::Release;
-use crate::model::{Key, SyncStatus, Update};
+use crate::model::{Key, SyncStatus};
 use crate::pipeline::{PipelineView, SyncerPipeline};
 use crate::syncer::kind_watch::{KindHub, KindStatus, Phase};
 use crate::syncer::processors::Context;
@@ -165,17 +164,7 @@ impl Ours {
 
     fn compare(&self, server: &Theirs, line: Release) -> Compared {
         let view = self.views.iter().find(|view| view.syncer == server.syncer).expect("all syncers have a pipeline");
-        let crumb = view.reader.newest();
-        let mut map = crumb.map.clone();
-        if let Some(view) = View::of(server.syncer, line) {
-            for (key, update) in view.differences(&crumb) {
-                match update {
-                    Some(update) => map.insert(key, update),
-                    None => map.remove(&key),
-                };
-            }
-        }
-        let ours: BTreeMap<Key, Arc<Update>> = map.iter().map(|(key, update)| (key.clone(), update.clone())).collect();
+        let ours = View::content(server.syncer, line, &view.reader.newest());
         server.content(|theirs| Compared {
             syncer: server.syncer,
             theirs: theirs.len(),

@@ -86,20 +86,6 @@ async fn in_sync(lists: BTreeMap<String, Json>, stop: &CancellationToken) -> any
     Ok(views)
 }
 
-/// The content of a syncer as agents of a release are told it.
-fn told(view: &PipelineView, line: Release) -> BTreeMap<Key, Arc<Update>> {
-    let crumb = view.reader.newest();
-    let mut content: BTreeMap<Key, Arc<Update>> =
-        crumb.map.iter().map(|(key, update)| (key.clone(), update.clone())).collect();
-    for (key, update) in View::of(view.syncer, line).into_iter().flat_map(|view| view.differences(&crumb)) {
-        match update {
-            Some(update) => content.insert(key, update),
-            None => content.remove(&key),
-        };
-    }
-    content
-}
-
 fn recorded(answers: &BTreeMap<String, (Json, String)>) -> BTreeMap<Key, Update> {
     let update = |(key, (value, revision)): (&String, &(Json, String))| {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -144,7 +130,7 @@ async fn agents_of_every_release_are_told_what_their_own_typha_made_of_the_same_
         let mut met: BTreeMap<&str, usize> = BTreeMap::new();
         for view in &views {
             let theirs = recorded(&cluster.answers[view.syncer.as_str()]);
-            let ours = told(view, line);
+            let ours = View::content(view.syncer, line, &view.reader.newest());
             compared += theirs.len();
             for (key, theirs) in &theirs {
                 let ours = ours.get(key).with_context(|| format!("{version} {}: {key} is missing", view.syncer))?;

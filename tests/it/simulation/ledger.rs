@@ -48,17 +48,7 @@ pub(super) struct Note {
 
 impl Note {
     pub(super) fn new(generation: u64, at: Duration, syncer: SyncerType, crumb: Arc<Breadcrumb>) -> Self {
-        let viewed = |line: Release| {
-            let mut map = crumb.map.clone();
-            for (key, update) in View::of(syncer, line)?.differences(&crumb) {
-                match update {
-                    Some(update) => map.insert(key, update),
-                    None => map.remove(&key),
-                };
-            }
-            Some((line, map))
-        };
-        let views = OLD_LINES.into_iter().filter_map(viewed).collect();
+        let views = OLD_LINES.map(|line| (line, View::content(syncer, line, &crumb))).into();
         Self { generation, at, crumb, views }
     }
 
