@@ -15,6 +15,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use crate::demand::Demand;
 use crate::model::SyncerEvent;
 
+/// Most updates in one event. Calico's figure.
+pub const MAX_BATCH: usize = 1000;
 /// Updates that may lie between two stages: some batches of the syncer, so that neither side waits for the other's rhythm.
 /// At about 1 KiB an update this is 16 MiB at the very worst, during a start.
 pub const DEFAULT_CAPACITY: usize = 16_000;

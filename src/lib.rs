@@ -39,6 +39,7 @@ pub mod listen;
 pub mod logging;
 pub mod metrics;
 pub mod problems;
+pub mod replicas;
 pub mod sizing;
 pub mod status;
 mod sync;

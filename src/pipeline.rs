@@ -7,15 +7,16 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::decoupler;
+use crate::decoupler::MAX_BATCH;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
 use crate::metrics::SyncerMetrics;
+use crate::model::SyncerType;
 use crate::problems::{self, ProblemBook};
 use crate::snapcache::{self, Reader, SnapCache};
-use crate::syncer::SyncerType;
 use crate::syncer::kind_watch::KindHub;
 use crate::syncer::pipelines::PipelineSpec;
 use crate::syncer::watcher_cache::WatcherCache;
-use crate::syncer::watcher_syncer::{MAX_BATCH, WatcherSyncer};
+use crate::syncer::watcher_syncer::WatcherSyncer;
 use crate::tasks::TaskRegistry;
 use crate::validate::filter::ValidationFilter;
 use crate::validate::node_counter::NodeCounter;

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::syncer::SyncerType;
+use crate::model::SyncerType;
 
 /// Most problems that one book remembers. A person reads tens; beyond this, problems are only counted.
 pub const MAX_PROBLEMS: usize = 1000;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use bulrush::metrics::{ServerMetrics, SyncerMetrics};
+use bulrush::model::SyncerType;
 use bulrush::model::{SyncStatus, SyncerEvent};
 use bulrush::snapcache::SnapCache;
-use bulrush::syncer::SyncerType;
 use bulrush::syncserver::{Config, Metrics, Server};
 use prometheus::Registry;
 use tokio::runtime::Runtime;

@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulrush::metrics::SyncerMetrics;
+use bulrush::model::SyncerType;
 use bulrush::model::{SyncerEvent, Update};
 use bulrush::snapcache::{Map, SnapCache};
-use bulrush::syncer::SyncerType;
 use bulrush::syncproto::format::{SeqRange, WireFormat};
 use bulrush::syncproto::gob::{Decoder, Limits};
 use bulrush::syncproto::gob_format::{GobPlain, GobSnappy};

@@ -11,11 +11,11 @@ use clap::{Args, ValueEnum};
 use super::local::Local;
 use crate::config::load_kubernetes;
 use crate::config::table::DEFAULT_FILE;
+use crate::model::SyncerType;
 use crate::model::release::Release;
-use crate::rebalance::Service;
+use crate::replicas::Service;
 use crate::syncclient::discovery::Discovery;
 use crate::syncclient::{Client, ClientBuilder, Protocol};
-use crate::syncer::SyncerType;
 use crate::syncproto::native::Compression;
 use crate::tls::{ClientTls, ClientTlsConfig, PeerIdentity, Policy};
 

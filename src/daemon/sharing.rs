@@ -12,10 +12,11 @@ use tracing::error;
 
 use crate::config::{Config, DatastoreType, Rebalancing};
 use crate::datastore::kubernetes::{KubernetesConfig, KubernetesStore};
-use crate::rebalance::{Limits, Rebalancer, Service, Settings};
+use crate::model::kinds::ENDPOINT_SLICE;
+use crate::rebalance::{Limits, Rebalancer, Settings};
+use crate::replicas::Service;
 use crate::syncclient::discovery::scope;
 use crate::syncer::kind_watch::{KindEvent, KindHub, KindStatus, Subscriber};
-use crate::syncer::kinds::ENDPOINT_SLICE;
 use crate::syncserver::Handle;
 use crate::tasks::TaskRegistry;
 

@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 
 use super::{Error, Kind};
 use crate::model::Revision;
-use crate::syncer::kinds;
+use crate::model::kinds;
 
 /// How long one attempt may take before it is abandoned and started afresh. Typha's.
 pub const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(30);

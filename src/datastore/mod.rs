@@ -3,14 +3,12 @@
 //! A datastore lists and watches *kinds* and knows nothing of syncers, keys or agents. A [`Kind`] is data, so that any
 //! resource can be one. Errors are named by what the caller does next. Every further datastore is one more file here.
 
-use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
+pub use crate::model::object::{Dialect, Kind, Object, ObjectId};
 use crate::model::{AsOf, Revision};
 
 pub mod address;
@@ -20,79 +18,6 @@ pub mod file;
 pub mod init;
 pub mod kubernetes;
 pub mod memory;
-
-/// What can be listed and watched.
-///
-/// Calico kinds always carry the group `projectcalico.org`; where a datastore keeps them under another group
-/// (`crd.projectcalico.org/v1`) is the datastore's business.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Kind {
-    /// API group; empty for Kubernetes' core group.
-    pub group: Cow<'static, str>,
-    /// API version within the group.
-    pub version: Cow<'static, str>,
-    /// The kind's name, for example `IPPool`.
-    pub name: Cow<'static, str>,
-    /// Lower-case plural, as in URLs and etcd paths.
-    pub plural: Cow<'static, str>,
-    /// Whether its objects live in namespaces.
-    pub namespaced: bool,
-    /// Prefix of its keys in etcd, ending in `/`. `None`: etcd does not hold this kind.
-    pub etcd_prefix: Option<Cow<'static, str>>,
-}
-
-impl fmt::Display for Kind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.group.is_empty() {
-            write!(f, "{}/{}", self.version, self.name)
-        } else {
-            write!(f, "{}/{}/{}", self.group, self.version, self.name)
-        }
-    }
-}
-
-/// Names an object within its kind.
-///
-/// In etcd, a kind whose keys are not `[namespace/]name` (IPAM blocks and affinities) has the whole rest of the path as name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ObjectId {
-    /// Namespace; empty for cluster-scoped objects.
-    pub namespace: Arc<str>,
-    /// Name within the namespace.
-    pub name: Arc<str>,
-}
-
-impl fmt::Display for ObjectId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.namespace.is_empty() { f.write_str(&self.name) } else { write!(f, "{}/{}", self.namespace, self.name) }
-    }
-}
-
-/// The form in which a datastore keeps an object; decides how it is converted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// Calico's etcd layout: v3 JSON under `/calico/resources/v3/…`, IPAM data in its own JSON.
-    Etcd,
-    /// A Calico resource as a `crd.projectcalico.org/v1` custom resource.
-    CrdV1,
-    /// A Calico resource as `projectcalico.org/v3` (custom resource, or as `calicoctl` prints it).
-    V3,
-    /// A native or third-party Kubernetes object.
-    Kubernetes,
-}
-
-/// One object as its datastore holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Object {
-    /// Its name.
-    pub id: ObjectId,
-    /// Its version.
-    pub revision: Revision,
-    /// How `body` is to be read.
-    pub dialect: Dialect,
-    /// The object as JSON.
-    pub body: Bytes,
-}
 
 /// A part of a list. All pages of one list show the datastore at one revision.
 #[derive(Clone, Debug, PartialEq, Eq)]

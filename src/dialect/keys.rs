@@ -4,9 +4,9 @@
 
 use std::borrow::Cow;
 
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::model::{Key, keys};
-use crate::syncer::SyncerType;
 
 const POLICIES: &str = "/calico/v1/policy/";
 const OLD_POLICIES: &str = "/calico/v1/policy/tier/";

@@ -10,9 +10,9 @@ use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::View;
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::snapcache::{Mirror, Reader};
-use crate::syncer::SyncerType;
 use crate::tasks::TaskRegistry;
 
 /// How often a table looks whether somebody still follows it. Feeds outlive their last client by half a minute, so a table need not.

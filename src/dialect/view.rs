@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use super::keys::{self, Spelling};
 use super::values;
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::model::{Key, Update, UpdateType, aside, no_revision};
 use crate::snapcache::{Breadcrumb, Map};
-use crate::syncer::SyncerType;
 
 /// How agents of one line see the cache of one syncer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -15,7 +15,7 @@ use prometheus::{IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registr
 pub use process::register_process_metrics;
 pub use summary::Summary;
 
-use crate::syncer::SyncerType;
+use crate::model::SyncerType;
 
 /// Window of most of Typha's summaries: values older than this no longer count.
 const WINDOW: Duration = Duration::from_secs(600);

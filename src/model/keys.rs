@@ -8,7 +8,7 @@ use std::fmt::Write;
 use ipnet::IpNet;
 
 use super::Key;
-use crate::datastore::{Kind, ObjectId};
+use super::object::{Kind, ObjectId};
 
 /// Makes one path element of any text.
 #[must_use]

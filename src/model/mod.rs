@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use crate::validate::Validate;
+use self::valid::Validate;
 
 pub mod aside;
 pub mod duration;
@@ -19,17 +19,23 @@ pub mod duration;
 pub mod exercise;
 pub mod gojson;
 pub mod keys;
+pub mod kinds;
 pub mod net;
 pub mod numorstring;
+pub mod object;
 pub mod quantity;
 pub mod release;
 pub mod resource;
 pub mod schema;
 pub mod selector;
 pub mod strict;
+mod syncer_type;
 pub mod timestamp;
 pub mod v1;
 pub mod v3;
+pub mod valid;
+
+pub use syncer_type::SyncerType;
 
 /// A key as it goes on the wire: the datum's path, for example `/calico/v1/config/LogSeverityScreen`.
 ///

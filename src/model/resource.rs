@@ -8,11 +8,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::object::{Dialect, Kind, Object};
 use super::schema::{self, Case, Fields, Node, SchemaError, Struct, Type};
 use super::timestamp::Timestamp;
 use super::{Revision, Value, no_revision};
-use crate::datastore::{Dialect, Kind, Object};
-use crate::validate::{Invalid, Validate, invalid, resource as rules};
 
 /// Where `crd.projectcalico.org/v1` objects keep the metadata of the v3 resource that they stand for.
 pub const METADATA_ANNOTATION: &str = "projectcalico.org/metadata";
@@ -169,23 +168,11 @@ fn unset_list(fields: &Fields) -> Option<String> {
 
 /// What validation looks at: the object as agents would receive it.
 #[derive(Debug)]
-struct Printed {
-    kind: &'static str,
-    json: Bytes,
+pub(crate) struct Printed {
+    pub(crate) kind: &'static str,
+    pub(crate) json: Bytes,
     /// Path of a list that has to be set and is not: what is printed does not tell that from an empty one.
-    unset: Option<String>,
-}
-
-impl Validate for Printed {
-    fn validate(&self) -> Result<(), Invalid> {
-        if let Some(path) = &self.unset {
-            return Err(invalid(path, "", "a list, be it an empty one"));
-        }
-        // Read again instead of keeping trees: most objects are validated once and kept long.
-        let tree =
-            serde_json::from_slice(&self.json).map_err(|error| invalid(self.kind, &error.to_string(), "JSON"))?;
-        rules::check(self.kind, &tree)
-    }
+    pub(crate) unset: Option<String>,
 }
 
 /// Turns the metadata of a `crd.projectcalico.org/v1` object into that of the v3 resource it stands for: the UID is

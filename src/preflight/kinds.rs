@@ -12,8 +12,8 @@ use super::serving::count;
 use super::{all_kinds, text};
 use crate::datastore::Kind;
 use crate::datastore::kubernetes::lookup::{Answer, Lookup, Place};
+use crate::model::kinds::read_by;
 use crate::model::release::Release;
-use crate::syncer::kinds::read_by;
 
 const TOPIC: &str = "kinds";
 /// Questions that are put at the same time.

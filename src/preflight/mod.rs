@@ -145,7 +145,7 @@ async fn reachable(lookup: &Lookup, report: &mut Report) -> bool {
 
 /// The release of the cluster's own Calico.
 async fn release(lookup: &Lookup, watched: &[kinds::Watched], report: &mut Report) -> Option<Release> {
-    let (_, place) = watched.iter().find(|(kind, _)| *kind == crate::syncer::kinds::CLUSTER_INFORMATION)?;
+    let (_, place) = watched.iter().find(|(kind, _)| *kind == crate::model::kinds::CLUSTER_INFORMATION)?;
     let information = match lookup.get(&format!("{}/default", place.path)).await {
         Answer::Found(information) => information,
         Answer::Missing(_) => {

@@ -15,7 +15,7 @@ use crate::config::{self, Config, DatastoreType};
 use crate::datastore::Datastore as _;
 use crate::datastore::etcd::{EtcdConfig, EtcdStore};
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
-use crate::syncer::kinds;
+use crate::model::kinds;
 
 const TOPIC: &str = "options";
 /// Stands for files that are there in the pod and not here.

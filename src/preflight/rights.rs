@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::{Account, Report, Verdict, text};
 use crate::datastore::Kind;
 use crate::datastore::kubernetes::lookup::{Answer, Lookup, Place};
+use crate::model::kinds;
 use crate::model::release::Release;
-use crate::syncer::kinds;
 
 /// Questions that are put at the same time.
 const AT_ONCE: usize = 8;

@@ -16,11 +16,10 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
-use super::endpoints::Service;
 use super::formula::{Figures, Limits, max_connections};
-use super::replicas::{Replica, Replicas};
+use crate::model::kinds::ENDPOINT_SLICE;
+use crate::replicas::{Replica, Replicas, Service};
 use crate::syncer::kind_watch::{KindEvent, KindStatus};
-use crate::syncer::kinds::ENDPOINT_SLICE;
 use crate::syncserver::{Handle, Peers};
 
 /// How long changes settle before they count. A rollout changes a slice several times in a row, and nodes come one by one;

@@ -6,7 +6,7 @@
 //!  felix pipeline ─nodes──────────────────┘ formula        └─ peers ──► goodbyes: where to go instead
 //! ```
 //!
-//! [`endpoints`] reads a slice, [`replicas`] follows all of a service, [`formula`] says how many connections a server should
+//! [`replicas`](crate::replicas) knows the servers of the service, [`formula`] says how many connections a server should
 //! have, [`driver`] ties them to the clock and to the server. Where Typha polls every 30 seconds, a change counts here within a
 //! second. The client's discovery reads the same [`Replicas`].
 //!
@@ -14,11 +14,7 @@
 //! `EndpointSlice`s for this: the events come from the process's only watch of that kind.
 
 mod driver;
-mod endpoints;
 mod formula;
-mod replicas;
 
 pub use driver::{Rebalancer, Settings, Steered};
-pub use endpoints::{Service, Unreadable};
 pub use formula::{Figures, Limits, max_connections};
-pub use replicas::{BadSlice, Replica, Replicas};

@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::decoupler;
 use crate::metrics::SyncerMetrics;
+use crate::model::SyncerType;
 use crate::model::{AsOf, Key, SyncStatus, SyncerEvent, Update, UpdateType, Value};
-use crate::syncer::SyncerType;
 
 fn update(key: &str, value: Option<&str>, update_type: UpdateType) -> Update {
     Update {

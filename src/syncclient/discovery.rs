@@ -26,9 +26,9 @@ use tracing::{debug, warn};
 use super::Error;
 use crate::datastore::Datastore;
 use crate::datastore::kubernetes::{KubernetesConfig, KubernetesStore, Scope};
-use crate::rebalance::{Replica, Replicas, Service};
+use crate::model::kinds::ENDPOINT_SLICE;
+use crate::replicas::{Replica, Replicas, Service};
 use crate::syncer::kind_watch::{KindEvent, KindHub, KindStatus, Subscriber};
-use crate::syncer::kinds::ENDPOINT_SLICE;
 
 /// Events that may wait between the watch and us. Each is taken in at once.
 const EVENTS: usize = 4;

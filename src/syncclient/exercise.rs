@@ -6,8 +6,8 @@ use super::Identity;
 use super::session::calico::CalicoSession;
 use super::session::native::NativeSession;
 use super::session::{Incoming, Session};
+use crate::model::SyncerType;
 use crate::model::release::Release;
-use crate::syncer::SyncerType;
 use crate::syncproto::native::Compression;
 
 /// Most messages that are taken from one input: a compressed one may hold many.

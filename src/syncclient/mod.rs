@@ -43,9 +43,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::model::{AsOf, Key, SyncStatus, Update};
-use crate::syncer::SyncerType;
 use crate::syncproto::native::{Compression, KeyError, MAX_CLIENT_FRAME_BYTES, MAX_PREFIXES, MAX_TEXT_BYTES};
 use crate::tls::ClientTls;
 use connector::{Connector, TcpConnector};

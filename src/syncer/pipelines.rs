@@ -5,13 +5,13 @@
 
 use std::fmt;
 
-use super::SyncerType;
-use super::kinds as k;
 use super::processors::{
     Context, Processor, block_affinity, felix_config, host_endpoint, ip_pool, ipam_block, live_migration, network_set,
     node, passthrough, policy, profile, tier, workload_endpoint,
 };
 use crate::datastore::Kind;
+use crate::model::SyncerType;
+use crate::model::kinds as k;
 
 /// What one watcher cache is made of: kinds whose objects share keys, and their processor.
 pub struct Source {

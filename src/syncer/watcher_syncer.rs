@@ -16,16 +16,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
-use super::SyncerType;
 use super::kind_watch::{KindEvent, KindHub, Subscriber};
 use super::watcher_cache::{CacheItem, Vouch, WatcherCache, merge_statuses};
 use crate::datastore::Object;
-use crate::decoupler;
+use crate::decoupler::{self, MAX_BATCH};
+use crate::model::SyncerType;
 use crate::model::{SyncStatus, SyncerEvent, Update};
 use crate::tasks::Relay;
 
-/// Most updates in one event. Calico's figure.
-pub const MAX_BATCH: usize = 1000;
 /// Events of kinds (pages, batches) that may wait for a source: one in work, one ready, one arriving.
 const KIND_EVENTS: usize = 3;
 /// Outputs of sources that may wait for the merger. Each is at most what follows from [`CHUNK`] objects.

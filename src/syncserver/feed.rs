@@ -46,9 +46,9 @@ use super::snapshot::Snapshot;
 use super::wire::Wire;
 use crate::demand::Consumer;
 use crate::metrics::SyncerMetrics;
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::snapcache::{Reader, Trail};
-use crate::syncer::SyncerType;
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::tasks::TaskRegistry;
 

@@ -15,9 +15,9 @@ use super::pump::Pump;
 use super::room::Room;
 use crate::dialect::tables::Tables;
 use crate::metrics::SyncerMetrics;
+use crate::model::SyncerType;
 use crate::model::release::{Release, Version};
 use crate::snapcache::Reader;
-use crate::syncer::SyncerType;
 use crate::tasks::TaskRegistry;
 
 /// Where the version of the cluster's own Calico is in Felix's cache.

@@ -14,7 +14,7 @@ use super::inbound::Inbound;
 use super::places::FREE_BYTES;
 use super::reason::CloseReason;
 use super::wire::Wire;
-use crate::syncer::SyncerType;
+use crate::model::SyncerType;
 use crate::syncproto::messages::{ClientHello, Message};
 use crate::syncproto::{gob, native};
 

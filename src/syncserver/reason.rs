@@ -5,7 +5,7 @@ use std::fmt;
 use prometheus::IntCounterVec;
 
 use super::average::LOWEST_BYTES_PER_SEC;
-use crate::syncer::SyncerType;
+use crate::model::SyncerType;
 
 /// Why a connection was closed, or never came about.
 #[derive(Clone, Debug, PartialEq, Eq)]

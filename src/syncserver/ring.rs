@@ -227,8 +227,8 @@ mod tests {
     use super::*;
     use crate::metrics::SyncerMetrics;
     use crate::model::SyncerEvent;
+    use crate::model::SyncerType;
     use crate::snapcache::SnapCache;
-    use crate::syncer::SyncerType;
 
     /// Crumbs to push: the status changes each time, which is enough to have one more.
     fn crumbs(count: usize) -> Vec<Arc<Breadcrumb>> {

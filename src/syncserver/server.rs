@@ -43,8 +43,8 @@ use super::tracker::{Client, Tracker};
 use super::transport::{Listener, TcpInlet, TlsSource};
 use super::wire::Wire;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::model::SyncerType;
 use crate::snapcache::Reader;
-use crate::syncer::SyncerType;
 use crate::syncproto::format::WireFormat;
 use crate::tasks::{TaskFailure, TaskRegistry, panic_message};
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::handshake::Agent;
 use super::wire::Wire;
+use crate::model::SyncerType;
 use crate::model::release::Release;
-use crate::syncer::SyncerType;
 
 /// How far a connection has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

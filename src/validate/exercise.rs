@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::filter::ValidationFilter;
 use crate::metrics::SyncerMetrics;
+use crate::model::SyncerType;
 use crate::model::{KvPair, SyncerEvent, Update, UpdateType};
 use crate::problems::{MAX_PROBLEMS, ProblemBook};
-use crate::syncer::SyncerType;
 use crate::syncer::processors::exercise::pairs_of;
 
 /// Converts the input as [`crate::syncer::processors::exercise::object`] does, and has the validation stage check all that

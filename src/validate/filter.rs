@@ -13,10 +13,10 @@ use tracing::warn;
 
 use super::node_counter::NodeCounter;
 use crate::decoupler;
+use crate::decoupler::MAX_BATCH;
 use crate::metrics::SyncerMetrics;
 use crate::model::{Key, SyncerEvent, Update, keys, no_revision};
 use crate::problems::{Novelty, ProblemBook, shortened};
-use crate::syncer::watcher_syncer::MAX_BATCH;
 
 /// Name under which this stage reports problems.
 const FOUND_BY: &str = "validation";
@@ -104,9 +104,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::model::SyncerType;
     use crate::model::{SyncStatus, UpdateType, Value};
     use crate::problems::MAX_PROBLEMS;
-    use crate::syncer::SyncerType;
     use crate::validate::{Invalid, Validate};
 
     /// Valid if it says so.

@@ -7,7 +7,7 @@ use bulrush::datastore::etcd::{EtcdConfig, EtcdStore};
 use bulrush::datastore::init::{InitOptions, ensure};
 use bulrush::datastore::{Datastore, Error, Event, Kind, ListPage, Malformed, WatchBatch};
 use bulrush::model::Revision;
-use bulrush::syncer::kinds::{BLOCK_AFFINITY, CLUSTER_INFORMATION, IP_POOL, POD, TIER, WORKLOAD_ENDPOINT};
+use bulrush::model::kinds::{BLOCK_AFFINITY, CLUSTER_INFORMATION, IP_POOL, POD, TIER, WORKLOAD_ENDPOINT};
 use etcd_client::{Client, CompactionOptions, DeleteOptions, GetOptions, Txn, TxnOp};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};

@@ -33,6 +33,7 @@ mod scripted;
 mod etcd;
 mod folder;
 mod simulation;
+mod structure;
 
 #[path = "../support/daemon.rs"]
 mod daemon;

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use bulrush::syncer::kinds::IP_POOL;
+use bulrush::model::kinds::IP_POOL;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 

@@ -82,7 +82,7 @@ fn body(kind: &Kind, value: Vec<u8>) -> Result<Bytes, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     fn id(kind: &Kind, key: &str) -> Result<String, String> {
         let prefix = kind.etcd_prefix.as_deref().unwrap();

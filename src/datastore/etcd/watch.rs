@@ -252,7 +252,7 @@ mod tests {
     use etcd_client::proto::{PbKeyValue, PbResponseHeader};
 
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     fn position(delivered: i64) -> Position {
         let kind = kinds::IP_POOL;

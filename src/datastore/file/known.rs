@@ -1,7 +1,7 @@
 //! Which kinds there are, as far as files need to know: their scope, and whether a kind of Calico exists at all.
 
 use crate::datastore::Kind;
-use crate::syncer::kinds;
+use crate::model::kinds;
 
 /// The group of Calico's resources.
 pub(super) const CALICO_GROUP: &str = "projectcalico.org";

@@ -420,7 +420,7 @@ mod tests {
 
     use super::super::config::KubernetesConfig;
     use super::*;
-    use crate::syncer::kinds::TIER;
+    use crate::model::kinds::TIER;
 
     const NAME: &str = "tiers.crd.projectcalico.org";
 

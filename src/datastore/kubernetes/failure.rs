@@ -233,7 +233,7 @@ impl Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     fn answer(code: u16, body: &str) -> Failure {
         Failure::of_answer(StatusCode::from_u16(code).unwrap(), None, body.as_bytes())

@@ -144,7 +144,7 @@ fn decide<'a>(groups: impl IntoIterator<Item = &'a str>) -> Option<CalicoGroup> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn the_newer_group_counts_only_alone() {

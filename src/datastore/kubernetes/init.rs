@@ -101,7 +101,7 @@ fn for_server(body: &[u8], resource: &Resource, before: Option<&Revision>) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn new_objects_have_what_the_server_does_not_set() {

@@ -5,7 +5,7 @@ use futures_util::{FutureExt, TryStreamExt};
 
 use super::*;
 use crate::datastore::Dialect;
-use crate::syncer::kinds::{IP_POOL, POD};
+use crate::model::kinds::{IP_POOL, POD};
 
 fn object(name: &str, revision: &str) -> Object {
     Object {

@@ -5,7 +5,7 @@
 use serde::Deserialize;
 
 use super::text::{Text, TextMap};
-use crate::datastore::Dialect;
+use crate::model::object::Dialect;
 use crate::model::resource::{METADATA_ANNOTATION, reverse_uid};
 use crate::model::strict;
 

@@ -11,7 +11,6 @@ use serde::{Serialize, Serializer};
 use crate::model::net::parse_net;
 use crate::model::numorstring::{Port, Protocol};
 use crate::model::v3::rule::HttpPath;
-use crate::validate::{Invalid, Validate, rules};
 
 /// A policy of any kind.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -202,16 +201,4 @@ pub struct Tier {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands over a reference")]
 fn is_false(flag: &bool) -> bool {
     !flag
-}
-
-impl Validate for Policy {
-    fn validate(&self) -> Result<(), Invalid> {
-        rules::policy::check(self)
-    }
-}
-
-impl Validate for ProfileRules {
-    fn validate(&self) -> Result<(), Invalid> {
-        rules::policy::check_profile(self)
-    }
 }

@@ -25,12 +25,13 @@ use crate::daemon::source::Source;
 use crate::dialect::View;
 use crate::health::HealthAggregator;
 use crate::metrics::SyncerMetrics;
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::model::{Key, SyncStatus};
 use crate::pipeline::{PipelineView, SyncerPipeline};
 use crate::syncer::kind_watch::{KindHub, KindStatus, Phase};
+use crate::syncer::pipelines;
 use crate::syncer::processors::Context;
-use crate::syncer::{SyncerType, pipelines};
 use crate::tasks::TaskRegistry;
 use crate::tls::ClientTls;
 

@@ -8,10 +8,10 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use super::Against;
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::model::{Key, SyncStatus, Update};
 use crate::syncclient::{self, Client, Protocol, SyncEvent};
-use crate::syncer::SyncerType;
 
 /// One syncer of a server. The connection ends when this is dropped.
 pub(super) struct Theirs {

@@ -197,9 +197,9 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
+    use crate::model::SyncerType;
     use crate::model::release::Release;
     use crate::model::{AsOf, Key, Update, UpdateType, Value, no_revision};
-    use crate::syncer::SyncerType;
     use crate::syncproto::format::{SeqRange, WireFormat};
     use crate::syncproto::native::{
         ClientFrame, Limits, NativePlain, decode_client, encode_goodbye, encode_server_hello,

@@ -5,9 +5,9 @@ use serde_json::json;
 use super::*;
 use crate::datastore::memory::MemoryStore;
 use crate::datastore::{Dialect, Object, ObjectId};
-use crate::rebalance::Service;
+use crate::model::kinds::ENDPOINT_SLICE;
+use crate::replicas::Service;
 use crate::syncclient::discovery::Discovery;
-use crate::syncer::kinds::ENDPOINT_SLICE;
 
 fn slice(hosts: &[u8]) -> Object {
     let endpoints: Vec<serde_json::Value> =

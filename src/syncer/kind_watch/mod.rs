@@ -22,9 +22,9 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::kinds;
 use crate::datastore::{Datastore, Kind, Malformed, Object, WatchBatch};
 use crate::demand::Demand;
+use crate::model::kinds;
 use crate::model::release::Release;
 use crate::model::{AsOf, Revision};
 

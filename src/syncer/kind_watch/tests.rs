@@ -9,8 +9,8 @@ use super::machine::{ABSENT_PAUSE_CALICO, ABSENT_PAUSE_OTHERS};
 use super::*;
 use crate::datastore::memory::{MemoryStore, WatchFault};
 use crate::datastore::{Dialect, Event, Kind, Malformed, ObjectId};
+use crate::model::kinds::{IP_POOL, POD, TIER, VM_INSTANCE_MIGRATION};
 use crate::model::no_revision;
-use crate::syncer::kinds::{IP_POOL, POD, TIER, VM_INSTANCE_MIGRATION};
 
 fn id(name: &str) -> ObjectId {
     ObjectId { namespace: "".into(), name: name.into() }

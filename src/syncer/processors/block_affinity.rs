@@ -144,7 +144,7 @@ mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::ObjectId;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn block_affinities_match_the_vectors() {

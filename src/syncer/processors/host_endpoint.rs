@@ -96,7 +96,7 @@ mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::{Dialect, ObjectId};
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn endpoints_are_keyed_by_their_name_in_v3() {

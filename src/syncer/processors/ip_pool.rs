@@ -144,7 +144,7 @@ mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::ObjectId;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     /// As in v3.31.7's answers.
     #[test]

@@ -117,7 +117,7 @@ fn value(cidr: IpNet, block: Block<'_>) -> Value {
 mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn ipam_blocks_match_the_vectors() {

@@ -118,7 +118,7 @@ fn text_map(map: &TextMap<'_>) -> Json {
 mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn live_migrations_match_the_vectors() {

@@ -83,7 +83,7 @@ mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::Dialect;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     fn object(namespace: &str, body: &str) -> Object {
         Object {

@@ -42,7 +42,7 @@ impl Convert for PassThrough {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
     use crate::syncer::pipelines::Source;
     use crate::syncer::processors::vectors_tests::{run, source};
 

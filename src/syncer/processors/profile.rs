@@ -288,7 +288,7 @@ fn append(
 mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn profiles_match_the_vectors() {

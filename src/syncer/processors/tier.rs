@@ -39,7 +39,7 @@ impl Convert for Tiers {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
     use crate::syncer::processors::vectors_tests::{run, source};
 
     #[test]

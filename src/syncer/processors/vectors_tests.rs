@@ -6,7 +6,7 @@
 use super::{Context, Processor};
 use crate::datastore::Kind;
 use crate::datastore::memory::MemoryStore;
-use crate::syncer::SyncerType;
+use crate::model::SyncerType;
 use crate::syncer::pipelines::Source;
 use crate::vectors::data_model::{Case, run_all};
 

@@ -8,9 +8,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::datastore::{Dialect, Malformed};
+use crate::model::SyncerType;
+use crate::model::kinds::{IP_POOL, NAMESPACE};
 use crate::model::{Revision, Value};
-use crate::syncer::SyncerType;
-use crate::syncer::kinds::{IP_POOL, NAMESPACE};
 
 /// Makes the keys `/{name}/1` and `/{name}/2` of an object. Its body says what it does: `both`, `one` (only the first key), `bad` (no
 /// conversion, keys blanked), `mute` (no conversion, nothing emitted).

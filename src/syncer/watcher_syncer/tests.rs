@@ -11,10 +11,10 @@ use super::*;
 use crate::datastore::memory::{MemoryStore, WatchFault};
 use crate::datastore::{Dialect, Event, Kind, ObjectId};
 use crate::metrics::SyncerMetrics;
+use crate::model::kinds::{IP_POOL, NAMESPACE, POD};
 use crate::model::{AsOf, Key, KvPair, UpdateType, Value, no_revision};
 use crate::paused::in_paused_time;
 use crate::problems::ProblemBook;
-use crate::syncer::kinds::{IP_POOL, NAMESPACE, POD};
 use crate::syncer::processors::{ConvertError, ObjectEvent, Processor};
 
 fn updates(first: usize, count: usize) -> Vec<Update> {

@@ -10,9 +10,9 @@ use super::super::room::Room;
 use super::super::tracker::Tracker;
 use super::super::wire::Wire;
 use super::*;
+use crate::model::SyncerType;
 use crate::model::{SyncerEvent, Update, UpdateType, Value, no_revision};
 use crate::snapcache::{Reader, SnapCache};
-use crate::syncer::SyncerType;
 
 struct Source {
     cache: SnapCache,

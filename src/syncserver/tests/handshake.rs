@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::harness::*;
 use crate::model::SyncStatus;
-use crate::syncer::SyncerType;
+use crate::model::SyncerType;
 use crate::syncproto::messages::{ClientHello, Message, Pong};
 use crate::syncproto::native;
 use crate::syncserver::{ClientState, Wire};

@@ -15,10 +15,10 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::model::SyncerType;
 use crate::model::release::Release;
 use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
 use crate::snapcache::SnapCache;
-use crate::syncer::SyncerType;
 use crate::syncproto::format::WireFormat;
 use crate::syncserver::feed::{FeedConfig, FeedKey, Lease};
 use crate::syncserver::feeds::Feeds;

@@ -12,9 +12,9 @@ use tokio::time::{Instant, timeout};
 
 use super::harness::*;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
+use crate::model::SyncerType;
 use crate::model::{SyncStatus, SyncerEvent};
 use crate::snapcache::SnapCache;
-use crate::syncer::SyncerType;
 use crate::syncserver::{Bound, Config, Listener, Metrics, Server, TcpInlet};
 
 async fn bind(config: Config) -> io::Result<(Bound<TcpInlet>, SnapCache)> {

@@ -16,7 +16,8 @@ mod tree;
 use serde_json::Value;
 
 use self::tree::At;
-use super::Invalid;
+use super::{Invalid, Validate, invalid};
+use crate::model::resource::Printed;
 use crate::model::selector::Selector;
 
 const NAME: &str = "a lower-case DNS subdomain";
@@ -42,6 +43,18 @@ pub fn check(kind: &str, resource: &Value) -> Result<(), Invalid> {
         "CalicoNodeStatus" => node_status::check(&top),
         "FelixConfiguration" => felix::check(&top),
         _ => Ok(()),
+    }
+}
+
+impl Validate for Printed {
+    fn validate(&self) -> Result<(), Invalid> {
+        if let Some(path) = &self.unset {
+            return Err(invalid(path, "", "a list, be it an empty one"));
+        }
+        // Read again instead of keeping trees: most objects are validated once and kept long.
+        let tree =
+            serde_json::from_slice(&self.json).map_err(|error| invalid(self.kind, &error.to_string(), "JSON"))?;
+        check(self.kind, &tree)
     }
 }
 

@@ -4,7 +4,7 @@ use crate::model::numorstring::{Port, Protocol};
 use crate::model::selector::Selector;
 use crate::model::v1::policy::{Policy, ProfileRules, Rule};
 use crate::validate::resource::formats;
-use crate::validate::{Invalid, invalid};
+use crate::validate::{Invalid, Validate, invalid};
 
 /// The one hint there is.
 const PERFORMANCE_HINT: &str = "AssumeNeededOnEveryNode";
@@ -137,6 +137,18 @@ fn check_ports(field: &str, ports: &[Port], protocol: Option<&Protocol>) -> Resu
         }
     }
     Ok(())
+}
+
+impl Validate for Policy {
+    fn validate(&self) -> Result<(), Invalid> {
+        check(self)
+    }
+}
+
+impl Validate for ProfileRules {
+    fn validate(&self) -> Result<(), Invalid> {
+        check_profile(self)
+    }
 }
 
 #[cfg(test)]

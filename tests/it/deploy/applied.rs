@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use bulrush::syncer::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
+use bulrush::model::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Patch, PatchParams};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};

@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use bulrush::model::SyncStatus;
+use bulrush::model::SyncerType;
 use bulrush::model::release::Release;
 use bulrush::syncclient::{Client, Protocol, SyncEvent};
-use bulrush::syncer::SyncerType;
 use serde::Deserialize;
 
 use crate::daemon::{Daemon, http_get};

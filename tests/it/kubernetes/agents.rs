@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
+use bulrush::model::SyncerType;
 use bulrush::model::{Key, SyncStatus};
 use bulrush::syncclient::{Client, Protocol, SyncEvent};
-use bulrush::syncer::SyncerType;
 use bulrush::syncer::processors::Context;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;

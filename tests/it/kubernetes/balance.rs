@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use anyhow::{Context as _, ensure};
 use bulrush::datastore::kubernetes::KubernetesConfig;
 use bulrush::model::{SyncStatus, UpdateType};
-use bulrush::rebalance::Service;
+use bulrush::replicas::Service;
 use bulrush::syncclient::discovery::Discovery;
 use bulrush::syncclient::{Client, Protocol, SyncEvent};
 use serde_json::{Value, json};

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use anyhow::ensure;
 use bulrush::datastore::Kind;
 use bulrush::model::Key;
-use bulrush::syncer::SyncerType;
-use bulrush::syncer::kinds as k;
+use bulrush::model::SyncerType;
+use bulrush::model::kinds as k;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

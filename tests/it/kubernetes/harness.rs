@@ -1,6 +1,6 @@
 //! The harness does what the other tests take for granted.
 
-use bulrush::syncer::kinds::{IP_POOL, POD};
+use bulrush::model::kinds::{IP_POOL, POD};
 use serde_json::json;
 
 use crate::apiserver::ApiServer;

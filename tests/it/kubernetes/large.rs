@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use bulrush::syncer::SyncerType;
-use bulrush::syncer::kinds as k;
+use bulrush::model::SyncerType;
+use bulrush::model::kinds as k;
 use serde_json::json;
 use tempfile::TempDir;
 

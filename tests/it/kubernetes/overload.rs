@@ -41,7 +41,7 @@ async fn retry_after_is_waited_for_and_nothing_is_lost() -> anyhow::Result<()> {
     refuse("watch=true", 10);
     proxy.cut();
     let gone = (0..10).map(|i| {
-        GROUP.path(&bulrush::syncer::kinds::POD, &population::namespace(i % SMALL.namespaces), &format!("pod-{i}"))
+        GROUP.path(&bulrush::model::kinds::POD, &population::namespace(i % SMALL.namespaces), &format!("pod-{i}"))
     });
     rest.delete_all(gone.collect()).await?;
     let after = agents.until_equal(&rest, GROUP).await?;

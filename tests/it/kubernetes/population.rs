@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use bulrush::datastore::Kind;
-use bulrush::syncer::kinds as k;
+use bulrush::model::kinds as k;
 
 use crate::apiserver::ApiServer;
 use crate::apiserver::crds::{CrdGroup, custom_kinds, is_calico};

@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bulrush::syncer::kinds as k;
+use bulrush::model::kinds as k;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
 use bulrush::model::SyncStatus;
-use bulrush::syncer::SyncerType;
-use bulrush::syncer::kinds as k;
+use bulrush::model::SyncerType;
+use bulrush::model::kinds as k;
 use serde_json::json;
 use tempfile::TempDir;
 

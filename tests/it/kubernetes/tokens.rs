@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bulrush::syncer::kinds as k;
+use bulrush::model::kinds as k;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 

@@ -39,7 +39,7 @@ async fn the_server_is_reached_through_the_proxy_that_the_kubeconfig_names() -> 
         let folder = TempDir::new()?;
         let (daemon, agents) = start_all(&folder, kubeconfig).await?;
         agents.until_equal(&rest, GROUP).await?;
-        let pod = GROUP.path(&bulrush::syncer::kinds::POD, &namespace(i), &format!("pod-{i}"));
+        let pod = GROUP.path(&bulrush::model::kinds::POD, &namespace(i), &format!("pod-{i}"));
         rest.delete_all(vec![pod]).await?;
         agents.until_equal(&rest, GROUP).await?;
         let line = logged(&daemon, &["through a proxy"]).await?;

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use bulrush::model::SyncStatus;
+use bulrush::model::SyncerType;
 use bulrush::model::release::Release;
 use bulrush::status::Snapshot;
 use bulrush::syncclient::Identity;
 use bulrush::syncclient::session::calico::CalicoSession;
 use bulrush::syncclient::session::{Incoming, Session as _};
-use bulrush::syncer::SyncerType;
 use bytes::BytesMut;
 
 use super::Served;

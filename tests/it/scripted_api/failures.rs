@@ -1,6 +1,6 @@
 //! A server that is busy, broken or away, or that does not let us in.
 
-use bulrush::syncer::kinds;
+use bulrush::model::kinds;
 use tokio::time::Instant;
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Lists: as a stream that goes on as the watch, in pages, and what can go wrong on the way.
 
 use bulrush::datastore::{Datastore, Error};
-use bulrush::syncer::kinds;
+use bulrush::model::kinds;
 use futures_util::StreamExt;
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use bulrush::datastore::init::{InitOptions, initialise};
 use bulrush::datastore::kubernetes::CalicoGroup;
-use bulrush::syncer::kinds;
+use bulrush::model::kinds;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 

@@ -1,7 +1,7 @@
 //! Watches: where they go on after a cut, what makes a list necessary, and events that cannot be read.
 
 use bulrush::datastore::Datastore;
-use bulrush::syncer::kinds;
+use bulrush::model::kinds;
 use futures_util::StreamExt;
 
 use super::*;

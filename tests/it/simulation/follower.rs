@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bulrush::model::SyncerType;
 use bulrush::model::release::Release;
 use bulrush::model::{SyncStatus, Update};
-use bulrush::syncer::SyncerType;
 
 use super::invariants::{
     Deletion, deletion, invariant_delete_is_real, invariant_in_sync_is_honest, invariant_no_step_back,

@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use bulrush::dialect::View;
 use bulrush::metrics::SyncerMetrics;
+use bulrush::model::SyncerType;
 use bulrush::model::release::Release;
 use bulrush::model::{Key, SyncStatus};
 use bulrush::snapcache::{Breadcrumb, Map};
-use bulrush::syncer::SyncerType;
 use bytes::Bytes;
 
 /// Old releases of which there are agents: one with tiers in the keys of policies, one without.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bulrush::model::SyncerType::{self, Bgp, Felix};
 use bulrush::model::release::Release;
 use bulrush::syncclient::Protocol;
-use bulrush::syncer::SyncerType::{self, Bgp, Felix};
 use bulrush::syncproto::native::Compression;
 use rand::Rng;
 use rand::rngs::SmallRng;

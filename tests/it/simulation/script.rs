@@ -4,10 +4,10 @@ use std::sync::OnceLock;
 
 use bulrush::datastore::memory::{MemoryStore, WatchFault};
 use bulrush::datastore::{Dialect, Event, Kind, Object, ObjectId};
+use bulrush::model::SyncerType;
+use bulrush::model::kinds::{BGP_PEER, GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET};
 use bulrush::model::release::Release;
 use bulrush::model::{Key, no_revision};
-use bulrush::syncer::SyncerType;
-use bulrush::syncer::kinds::{BGP_PEER, GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET};
 use bytes::Bytes;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use bulrush::metrics::{ServerMetrics, SyncerMetrics};
+use bulrush::model::SyncerType;
 use bulrush::model::{SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
 use bulrush::snapcache::SnapCache;
 use bulrush::syncclient::{Client, Error, Protocol, SyncEvent, Timeouts};
-use bulrush::syncer::SyncerType;
 use bulrush::syncproto::native::Compression;
 use bulrush::syncserver::{Config, Metrics, Peers, Pumps, Server};
 use prometheus::Registry;

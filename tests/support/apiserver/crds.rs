@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use bulrush::datastore::Kind;
-use bulrush::syncer::kinds;
+use bulrush::model::kinds;
 use bulrush::syncer::pipelines::{self, Flavour};
 use bulrush::syncer::processors::Context;
 use serde_json::{Value, json};

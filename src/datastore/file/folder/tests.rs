@@ -13,7 +13,7 @@ use super::super::parse::parse;
 use super::super::scan::{FileRead, Found};
 use super::*;
 use crate::datastore::Event;
-use crate::syncer::kinds;
+use crate::model::kinds;
 
 /// Files that count at once are older than anything waits.
 const OLD: Duration = Duration::from_secs(3_600);

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::syncer::kinds;
+use crate::model::kinds;
 
 fn yaml(text: &str) -> Result<Vec<Resource>, ParseError> {
     parse(Path::new("x.yaml"), text.as_bytes())

@@ -1,8 +1,8 @@
 //! Servers that keep the rules and servers that do not.
 
 use super::*;
+use crate::model::SyncerType;
 use crate::model::release::Release;
-use crate::syncer::SyncerType;
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::syncproto::gob_format::{GobPlain, GobSnappy};
 use crate::syncproto::messages::Ping;

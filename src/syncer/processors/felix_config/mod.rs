@@ -234,7 +234,7 @@ mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
     use crate::datastore::Dialect;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn configuration_matches_the_vectors() {

@@ -101,7 +101,7 @@ fn whole_key(id: &ObjectId) -> Key {
 mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     fn object(dialect: Dialect, body: &str) -> Object {
         Object {

@@ -99,7 +99,7 @@ fn and(selector: String, part: &str) -> String {
 mod tests {
     use super::*;
     use crate::datastore::Dialect;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     /// As in the answers of all Typhas from 3.29.7 on; 3.26 to 3.28 do not look.
     #[test]

@@ -67,7 +67,7 @@ mod tests {
     use super::super::ObjectEvent;
     use super::*;
     use crate::datastore::{Dialect, Object, ObjectId};
-    use crate::syncer::kinds;
+    use crate::model::kinds;
     use crate::syncer::pipelines::Source;
     use crate::syncer::processors::vectors_tests::{run, source};
 

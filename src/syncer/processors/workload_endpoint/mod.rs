@@ -104,7 +104,7 @@ fn key(node: &str, orchestrator: &str, namespace: &str, workload: &str, endpoint
 mod tests {
     use super::super::vectors_tests::{run, source};
     use super::*;
-    use crate::syncer::kinds;
+    use crate::model::kinds;
 
     #[test]
     fn workload_endpoints_match_the_vectors() {

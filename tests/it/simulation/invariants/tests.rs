@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bulrush::metrics::SyncerMetrics;
+use bulrush::model::SyncerType;
 use bulrush::model::release::Release;
 use bulrush::model::{SyncerEvent, Value, no_revision};
 use bulrush::snapcache::SnapCache;
-use bulrush::syncer::SyncerType;
 
 use super::super::ledger::{Change, Note};
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::datastore::Kind;
+use super::object::Kind;
 use crate::model::aside;
 use crate::model::release::{Release, Releases};
 

@@ -1,7 +1,7 @@
 //! The servers of one service, from the `EndpointSlice`s of a cluster as they come and go.
 //!
 //! Fed with the [`KindEvent`]s of the kind `EndpointSlice` (of the whole cluster: other services' are sorted out here); read
-//! by [`super::driver`] for the number of servers and their addresses, and by the client's discovery.
+//! by [`crate::rebalance`] for the number of servers and their addresses, and by the client's discovery.
 //!
 //! ```text
 //!  Unknown ──list complete──► Known ──kind absent, datastore lost──► Unknown
@@ -14,11 +14,14 @@
 //! Invariants: nothing is known before a whole list; a list in progress takes nothing away; a replica with addresses of both
 //! families, or in several slices, is one replica; no I/O, no clock.
 
+mod endpoints;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::endpoints::{self, Endpoint, Identity, Service, Unreadable};
+use self::endpoints::{Endpoint, Identity};
+pub use self::endpoints::{Service, Unreadable};
 use crate::datastore::{Event, Malformed, Object, ObjectId};
 use crate::syncer::kind_watch::KindEvent;
 

@@ -1,6 +1,6 @@
 //! What an `EndpointSlice` says about the servers of a service: which of them take connections, where, and in which zone.
 //!
-//! Fed with the JSON of a slice by [`super::replicas`]; the result is grouped into [`Replica`](super::replicas::Replica)s there. Only IP addresses count
+//! Fed with the JSON of a slice by [`super`]; the result is grouped into [`Replica`](super::Replica)s there. Only IP addresses count
 //! (Kubernetes has given up `FQDN` slices), and of each endpoint only the first, as the API defines it.
 //!
 //! Invariants: an endpoint that is terminating or says that it is not ready takes no connections (saying nothing counts as
