@@ -18,6 +18,8 @@ use crate::model::SyncerType;
 use crate::syncproto::messages::{ClientHello, Message};
 use crate::syncproto::{gob, native};
 
+/// The first bytes of a TLS handshake: its type, and the first half of its version.
+const TLS: [u8; 2] = [0x16, 0x03];
 /// Longest text of a hello that goes into log and status: host names and versions are far shorter.
 const MAX_LOGGED: usize = 256;
 
@@ -97,7 +99,11 @@ impl Handshake {
                     }
                     // Detecting => Gob
                     native::Detection::Other => {
-                        if looks_like_tls(seen) {
+                        // A message in gob may begin with the first byte of TLS, too.
+                        if seen[..] == TLS[..1] {
+                            return Ok(None);
+                        }
+                        if seen.starts_with(&TLS) {
                             let what = "a TLS handshake, but this server was configured without TLS".to_owned();
                             return Err(CloseReason::NotAHello(what));
                         }
@@ -139,11 +145,6 @@ impl Handshake {
             Self::Done { .. } => Ok(None),
         }
     }
-}
-
-/// A TLS record that carries a handshake, or the start of one.
-fn looks_like_tls(bytes: &[u8]) -> bool {
-    matches!(bytes, [0x16, 0x03, ..])
 }
 
 fn syncer_named(name: &str) -> Result<SyncerType, CloseReason> {
