@@ -1,4 +1,4 @@
-//! What a datastore holds: kinds, and objects of them as their datastore keeps them.
+//! The content of a datastore: kinds, and their objects in the datastore's form.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::Revision;
 
-/// What can be listed and watched.
+/// A kind of object that can be listed and watched.
 ///
 /// Calico kinds always carry the group `projectcalico.org`; where a datastore keeps them under another group
 /// (`crd.projectcalico.org/v1`) is the datastore's business.

@@ -1,4 +1,4 @@
-//! What validation is to a value: it can be asked whether it may be distributed. The rules are in [`crate::validate`].
+//! The seam between values and validation: a value can be asked whether it may be distributed. The rules are in [`crate::validate`].
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ pub struct Invalid {
     pub field: String,
     /// The offending value, shortened when long.
     pub value: String,
-    /// What would have been accepted.
+    /// The accepted values.
     pub expected: String,
 }
 

@@ -1,7 +1,7 @@
-//! Looks a cluster over before Bulrush takes Typha's place: what is there, what is in the way, how to remove it.
+//! Inspects a cluster before Bulrush takes Typha's place: names each obstacle, and the command that removes it.
 //!
 //! Fed by single answers of an API server ([`Lookup`]), makes a [`Report`]. [`typha`] finds the Typha that is installed, [`options`] reads
-//! its variables as Bulrush would, [`serving`] looks at ports, probes and replicas, [`certificates`] at TLS, [`agents`] at who connects,
+//! its variables as Bulrush would, [`serving`] looks at ports, probes and replicas, [`certificates`] at TLS, [`agents`] at the agents,
 //! [`rights`] at what its account may do, [`kinds`] at what the API server serves, [`memory`] estimates. [`compare`] is another question:
 //! whether a running Typha and Bulrush tell agents the same.
 //!
@@ -53,7 +53,7 @@ impl fmt::Display for Account {
     }
 }
 
-/// What to look at, where it is not what Calico's installs have.
+/// The parts of a cluster that have other names than in Calico's installs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Namespace and name of Typha's Deployment.
@@ -191,7 +191,7 @@ async fn release(lookup: &Lookup, watched: &[kinds::Watched], report: &mut Repor
     None
 }
 
-/// Typha's Deployment, and who put it there.
+/// Typha's Deployment, and the tool that installed it.
 async fn installation(lookup: &Lookup, options: &Options, report: &mut Report) -> Option<Installed> {
     let installed = match Installed::find(lookup, options.typha.as_ref()).await {
         Ok(Some(installed)) => installed,

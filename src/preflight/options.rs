@@ -23,7 +23,7 @@ const SOME_FILE: &str = "/dev/null";
 /// How long etcd may take to answer.
 const ETCD_LIMIT: Duration = Duration::from_secs(10);
 
-/// What Typha is told.
+/// The settings of the installed Typha.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Settings {
     /// By the names of variables, as given.

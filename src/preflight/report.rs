@@ -46,7 +46,7 @@ pub struct Finding {
     pub topic: &'static str,
     /// How it counts.
     pub verdict: Verdict,
-    /// What was seen, in a sentence.
+    /// The observation, in a sentence.
     pub text: String,
     /// A command (or what else to do) that removes the obstacle, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -90,7 +90,7 @@ impl Report {
         self.findings.iter().filter(|finding| finding.verdict == verdict).count()
     }
 
-    /// The exit status that says how it is: obstacles count more than what is not known.
+    /// The exit status: obstacles count more than unknowns.
     #[must_use]
     pub fn exit_status(&self) -> u8 {
         match self.findings.iter().map(|finding| finding.verdict).max() {

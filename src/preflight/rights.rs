@@ -13,7 +13,7 @@ use crate::model::release::Release;
 /// Questions that are put at the same time.
 const AT_ONCE: usize = 8;
 
-/// What a right is for.
+/// The reason for a right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To follow a kind.
@@ -33,11 +33,11 @@ pub struct Right {
     pub resource: String,
     /// `list`, `watch`, `get`, `create`, `update`.
     pub verb: &'static str,
-    /// What it is for.
+    /// The reason for it.
     pub purpose: Purpose,
 }
 
-/// Everything that Bulrush asks an API server for: each kind at its place, what is written at start, the definitions.
+/// Everything that Bulrush asks an API server for: each kind at its place, the writes at start, the definitions.
 #[must_use]
 pub fn needed(watched: &[(Kind, Place)]) -> Vec<Right> {
     let mut rights = Vec::new();

@@ -1,4 +1,4 @@
-//! The Typha that is installed: where it is, who owns it, with which variables it runs.
+//! The installed Typha: its place, its owner, its variables.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,7 +13,7 @@ const NAMESPACES: [&str; 2] = ["calico-system", "kube-system"];
 /// Name of Typha's Deployment and of its container, in the manifests, the chart and the operator.
 pub(super) const NAME: &str = "calico-typha";
 
-/// Who put Typha there, and so who undoes changes to it.
+/// The tool that installed Typha, and that undoes changes to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// The Tigera operator, which owns the Deployment.
@@ -48,7 +48,7 @@ pub(super) enum Variable {
 /// Typha's Deployment.
 #[derive(Clone, Debug)]
 pub struct Installed {
-    /// Who put it there.
+    /// The tool that installed it.
     pub method: Method,
     /// Its namespace.
     pub namespace: String,
@@ -108,7 +108,7 @@ impl Installed {
         Self { method, namespace, name, deployment }
     }
 
-    /// What its pods are made of.
+    /// The specification of its pods.
     pub(super) fn pod(&self) -> &Value {
         &self.deployment["spec"]["template"]["spec"]
     }

@@ -8,7 +8,7 @@
 //!
 //! [`replicas`](crate::replicas) knows the servers of the service, [`formula`] says how many connections a server should
 //! have, [`driver`] ties them to the clock and to the server. Where Typha polls every 30 seconds, a change counts here within a
-//! second. The client's discovery reads the same [`Replicas`].
+//! second. The client's discovery reads the same [`Replicas`](crate::replicas::Replicas).
 //!
 //! Invariants: what is not known never makes a connection close; the limit is set only when it changes; nobody else watches
 //! `EndpointSlice`s for this: the events come from the process's only watch of that kind.

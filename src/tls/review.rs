@@ -1,4 +1,4 @@
-//! Whether certificates would do, said without serving anything: for those who look an installation over.
+//! Judges certificates without serving anything, for commands that inspect an installation.
 
 use std::time::SystemTime;
 
@@ -47,7 +47,7 @@ pub fn authorities(pem: &[u8]) -> Result<String, String> {
 /// A peer's certificate, the first of a PEM file whose others lead on from it. Returns what it is.
 ///
 /// # Errors
-/// Why it does not lead to `ca`, or is not who it has to be.
+/// Why it does not lead to `ca`, or why its name is not the expected one.
 pub fn peer(pem: &[u8], ca: &[u8], identity: &PeerIdentity, purpose: Purpose) -> Result<String, String> {
     let certificates = read(pem)?;
     let (authorities, _) = Authorities::new(&read(ca)?, &Policy::default());

@@ -69,7 +69,7 @@ fn imported(text: &str) -> BTreeSet<&str> {
         let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
         &rest[..end]
     });
-    // A macro's `$crate::`, and what is taken from the crate itself, begin with a capital or nothing.
+    // Items of the crate itself begin with a capital; a macro's `$crate::` is followed by nothing else.
     names.filter(|name| name.starts_with(|c: char| c.is_ascii_lowercase())).collect()
 }
 

@@ -1,4 +1,4 @@
-//! Single answers of the API server as they are, for those who look a cluster over: nothing is watched, kept or tried again.
+//! Single answers of the API server as they are, for commands that inspect a cluster: nothing is watched, kept or tried again.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl std::fmt::Debug for Lookup {
     }
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
     /// This.
@@ -98,7 +98,7 @@ impl Lookup {
     /// Reads the configuration's files. Nothing is sent yet.
     ///
     /// # Errors
-    /// What is wrong with the configuration, its files included.
+    /// The fault of the configuration, its files included.
     pub fn connect(config: &KubernetesConfig) -> Result<Self, ConfigError> {
         let config = KubernetesConfig { qps: QPS, burst: BURST, ..config.clone() };
         Ok(Self { client: ApiClient::new(&config)?, configured: config.calico_group })

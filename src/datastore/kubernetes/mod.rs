@@ -4,7 +4,7 @@
 //! within bounds, [`groups`] finds the API group that holds Calico's kinds, [`list`] reads a kind as a stream or in pages,
 //! [`watch`] follows it, [`lines`] cuts what a watch sends, [`object`] reads the few fields that are needed here, [`crds`]
 //! knows which kinds are missing and notices when they appear, [`failure`] turns answers into what to do next, [`init`] is the little that is written,
-//! [`lookup`] asks once, for those who look a cluster over.
+//! [`lookup`] asks once, for commands that inspect a cluster.
 //!
 //! Invariants:
 //! - a kind costs one list and one watch: the stream that delivered a list goes on as the watch that follows it;

@@ -45,7 +45,7 @@ const MOST_FINDINGS: usize = 20;
 const MAX_BATCH_SIZE: usize = 100;
 const TOPIC: &str = "compare";
 
-/// What to compare with.
+/// The server to compare with.
 #[derive(Clone, Debug)]
 pub struct Against {
     /// Where it takes agents, `host:port`.
@@ -154,7 +154,7 @@ impl Ours {
         }
     }
 
-    /// What keeps us from being in sync.
+    /// The reasons why we are not in sync.
     fn trouble(&self) -> String {
         let kinds: Vec<KindStatus> = self.kinds.borrow().iter().map(|kind| kind.borrow().clone()).collect();
         let told = kinds.iter().filter(|kind| !matches!(kind.phase, Phase::Absent));

@@ -1,4 +1,4 @@
-//! What another server tells an agent, kept up.
+//! The content that another server tells an agent, kept up to date.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};

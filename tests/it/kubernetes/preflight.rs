@@ -22,7 +22,7 @@ const GROUP: CrdGroup = CrdGroup::V1;
 const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/kube-system/deployments/calico-typha";
 const ENV: &str = "/spec/template/spec/containers/0/env/-";
 
-/// What a run of the command came to.
+/// The outcome of a run of the command.
 struct Run {
     status: i32,
     document: Value,
