@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
         probes
     }
 
-    /// What probes connect to, each to the next of these.
+    /// The servers and manners of probes: each probe takes the next of these.
     fn targets(&self) -> Vec<Target> {
         let count = self.args.dialects.len().max(1);
         let target = |i| Target {
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
         (self.args.slow.of(self.args.clients), self.args.stuck.of(self.args.clients))
     }
 
-    /// What counting agents say first, each the next of these.
+    /// The first bytes of counting agents: each sends the next of these.
     pub(crate) fn greetings(&self) -> Vec<Vec<u8>> {
         let count = self.args.dialects.len().max(1);
         (0..count).map(|i| probe::greeting("agent", true, self.args.wire, self.args.dialect(i))).collect()

@@ -1,6 +1,6 @@
 //! Configuration: Typha's options under Typha's names, and ours beside them, from `TYPHA_*` variables and `typha.cfg`.
 //!
-//! [`table`] says which options there are. `sources` collects what was given, [`parse`] reads each text by its kind,
+//! [`table`] says which options there are, [`spec`] of what form. `sources` collects what was given, [`parse`] reads each text by its kind,
 //! [`load`] decides which source counts, `check` looks at options together, `build` makes the [`Config`] (`typed`) that the
 //! composition root hands out in parts. [`render`] prints the table.
 //!
@@ -19,6 +19,7 @@ mod kubernetes;
 pub mod parse;
 pub mod render;
 mod sources;
+pub mod spec;
 pub mod table;
 mod typed;
 
@@ -34,7 +35,8 @@ use crate::datastore::kubernetes::KubernetesConfig;
 pub use parse::Value;
 use sources::Setting;
 pub use sources::Source;
-use table::{OPTIONS, OptionSpec, Zero};
+use spec::{OptionSpec, Zero};
+use table::OPTIONS;
 pub use typed::{
     Config, ConnectionsConfig, DatastoreConfig, DatastoreType, DebugConfig, EarlyLevel, EtcdConfig, FileConfig,
     HealthConfig, LogFormat, LoggingConfig, MetricsClientAuth, MetricsConfig, MetricsTlsConfig, Rebalancing,
@@ -258,7 +260,7 @@ fn interpret(spec: &'static OptionSpec, setting: &Setting) -> Result<Resolved, B
             hint,
         })
     };
-    let is_word = matches!(spec.kind, table::Kind::OneOf(words) if words.contains(&NONE));
+    let is_word = matches!(spec.kind, spec::Kind::OneOf(words) if words.contains(&NONE));
     let value = if setting.text.eq_ignore_ascii_case(NONE) && !is_word {
         if spec.zero == Zero::Refused {
             return Err(mistake("it cannot be none".to_owned()));

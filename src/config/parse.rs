@@ -6,7 +6,7 @@
 use std::fmt;
 use std::path::Path;
 
-use super::table::{Kind, OptionSpec};
+use super::spec::{Kind, OptionSpec};
 use crate::datastore::address::without_user;
 
 /// Longest host address in characters.

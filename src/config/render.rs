@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::table::{DEFAULT_FILE, Group, OPTIONS, OptionSpec, Zero};
+use super::spec::{Group, OptionSpec, Zero};
+use super::table::{DEFAULT_FILE, OPTIONS};
 use super::{Loaded, Resolved, Source, Value};
 
 /// Width of explanations in the generated file.

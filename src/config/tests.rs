@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
-use crate::config::table::{DEFAULT_FILE, Kind};
+use crate::config::spec::Kind;
+use crate::config::table::DEFAULT_FILE;
 
 /// Loads a configuration from a file's text and variables.
 fn load_from(file: &str, variables: &[(&str, &str)]) -> Loaded {

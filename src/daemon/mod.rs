@@ -368,7 +368,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::table::{Group, Kind, OPTIONS, OptionSpec};
+    use crate::config::spec::{Group, Kind, OptionSpec};
+    use crate::config::table::OPTIONS;
     use crate::config::{self, Value};
 
     /// Options beside the sync server's that are in its groups.

@@ -84,7 +84,7 @@ impl Report {
         self.facts.insert(name, value.into());
     }
 
-    /// How many findings count so.
+    /// The number of findings with this verdict.
     #[must_use]
     pub fn count(&self, verdict: Verdict) -> usize {
         self.findings.iter().filter(|finding| finding.verdict == verdict).count()

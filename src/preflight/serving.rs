@@ -161,7 +161,7 @@ async fn replicas(lookup: &Lookup, installed: &Installed, report: &mut Report) {
     }
 }
 
-/// How many objects there are at a path of the API.
+/// The number of objects at a path of the API.
 pub(super) async fn count(lookup: &Lookup, path: &str) -> Result<usize, Answer> {
     match lookup.get(&format!("{path}?limit=1")).await {
         Answer::Found(list) => {

@@ -20,7 +20,7 @@ pub struct Breadcrumb {
     pub sequence: u64,
     /// Everything there is at this point.
     pub map: Map,
-    /// What changed since the previous crumb, in order.
+    /// Changes since the previous crumb, in order.
     pub deltas: Vec<Arc<Update>>,
     /// The same for what is carried aside ([`crate::model::aside`]).
     pub aside: Aside,
@@ -48,12 +48,12 @@ impl Breadcrumb {
     }
 }
 
-/// What a cache holds aside at one point.
+/// Entries that a cache carries aside at one point.
 #[derive(Clone, Debug, Default)]
 pub struct Aside {
     /// Everything there is.
     pub map: Map,
-    /// What changed since the previous crumb, in order.
+    /// Changes since the previous crumb, in order.
     pub deltas: Vec<Arc<Update>>,
 }
 

@@ -269,8 +269,8 @@ async fn a_mass_deletion_is_held_until_it_is_confirmed() {
     let held = held.unwrap().unwrap().held.clone().unwrap();
     assert!(held.contains("47 of 50"), "{held}");
     store.reload();
-    tokio::time::sleep(patience).await;
-    assert_eq!((status.borrow().objects, status.borrow().held.as_ref()), (50, Some(&held)));
+    let let_go = status.wait_for(|status| status.objects != 50 || status.held.as_ref() != Some(&held));
+    assert!(tokio::time::timeout(patience, let_go).await.is_err(), "a reload confirms nothing");
     let code = held.split("write ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
     write_long_ago(&dir.path().join(".bulrush-confirm-deletion"), code);
     let gone = tokio::time::timeout(patience, status.wait_for(|status| status.objects == 3)).await;

@@ -52,7 +52,7 @@ pub(crate) struct Plan {
     pub(crate) tls: Option<Tls>,
     /// How each behaves.
     pub(crate) manners: Vec<Manner>,
-    /// What they say first: each agent the next of these. Not empty.
+    /// The first bytes of the agents: each sends the next of these. Not empty.
     pub(crate) greetings: Vec<Vec<u8>>,
     pub(crate) pong: Vec<u8>,
     /// Threads that look after them.

@@ -123,7 +123,7 @@ fn the_overlay_has_every_variable_of_the_published_manifests() -> anyhow::Result
     Ok(())
 }
 
-/// How many Typhas there are before we come: as many as the operator's autoscaler wants.
+/// The number of Typhas before Bulrush takes their place; the operator's autoscaler has set it.
 const REPLICAS: u32 = 5;
 
 /// Typha as others install it, in what matters for taking its place: by the manifest in kube-system, by the operator with its

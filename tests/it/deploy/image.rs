@@ -204,7 +204,7 @@ fn the_images_configuration_is_good_in_an_empty_environment() -> anyhow::Result<
     Ok(())
 }
 
-/// What the Dockerfile copies and runs is let through by .dockerignore, and is there.
+/// Files that the Dockerfile copies and runs exist, and .dockerignore lets them through.
 #[test]
 fn the_dockerfile_names_files_that_exist() -> anyhow::Result<()> {
     let (docker, ignore) = (read("Dockerfile")?, read(".dockerignore")?);

@@ -15,7 +15,7 @@ use crate::daemon::{Daemon, eventually, http_get};
 
 const ALERTS: &str = "deploy/prometheus/alerts.yaml";
 const DASHBOARD: &str = "deploy/grafana/bulrush.json";
-/// What others serve: kube-state-metrics, and the kubelet of containers.
+/// Metrics of other programs: kube-state-metrics, and the kubelet for containers.
 const FOREIGN: [&str; 7] = [
     "container_memory_working_set_bytes",
     "kube_deployment_spec_replicas",

@@ -119,7 +119,7 @@ fn placement(spec: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who sets the number of replicas sets that of our Deployment.
+/// An autoscaler scales our Deployment, and then the Deployment itself sets no number of replicas.
 fn scaling(rendered: &Rendered, deployment: &Value) -> anyhow::Result<()> {
     for scaler in rendered.of_kind("HorizontalPodAutoscaler") {
         let target = &scaler["spec"]["scaleTargetRef"];

@@ -60,6 +60,13 @@ impl Watching {
         }
     }
 
+    /// Fails if there is an event within this time.
+    async fn says_nothing_for(&mut self, time: Duration) {
+        if let Ok(Some((_, event))) = tokio::time::timeout(time, self.events.recv()).await {
+            panic!("one event too many: {}", words(event));
+        }
+    }
+
     /// Fails when something was said that nobody expected.
     fn assert_silent(&mut self) {
         if let Ok((_, event)) = self.events.try_recv() {

@@ -46,7 +46,7 @@ async fn a_defined_kind_that_the_server_does_not_know_at_first_is_not_absent() {
     let mut watching = Watching::start(store, &[kinds::IP_POOL]);
     not_known(api.watch(POOLS).await);
     let asked = api.watch(POOLS).await;
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    watching.says_nothing_for(Duration::from_secs(5)).await;
     serve(asked, &[json!({"metadata": {"name": "p", "resourceVersion": "7"}})], "10");
     watching.says_in_turn(&["list", "objects p@7", "listed 10"]).await;
 }
@@ -173,8 +173,8 @@ async fn objects_are_gone_with_the_definition_that_they_had_and_never_without_on
         feed.bookmark("10", true);
         watching.says_in_turn(&["list", "objects p@7", "listed 10"]).await;
         definitions.remove(POOLS_DEFINED);
-        // It comes to us before the next answer does.
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        // The watch of the kind itself still stands.
+        watching.says_nothing_for(Duration::from_secs(1)).await;
         feed.cut();
         let said = loop {
             tokio::select! {

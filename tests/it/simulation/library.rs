@@ -9,6 +9,7 @@ use rand::{Rng, SeedableRng};
 use tokio::time::timeout;
 
 use super::follower::Follower;
+use super::later;
 use super::lines::{PORT, Plug};
 use super::roles::Role;
 use super::run::TROUBLE;
@@ -63,7 +64,7 @@ pub(super) async fn follow(
         } else {
             drop(client);
         }
-        tokio::time::sleep(rng.random_range(Duration::ZERO..MAX_ABSENCE)).await;
+        later(rng.random_range(Duration::ZERO..MAX_ABSENCE)).await;
     }
 }
 
@@ -97,7 +98,7 @@ async fn listen(
             }
         }
         if !role.pause.is_zero() {
-            tokio::time::sleep(role.pause).await;
+            later(role.pause).await;
         }
     }
     Err("the library gave up")

@@ -32,7 +32,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bulrush::tasks::panic_message;
 
@@ -61,6 +61,11 @@ fn seeds() -> RangeInclusive<u64> {
     }
     let Ok(text) = std::env::var("BULRUSH_SIM_SEEDS") else { return 1..=SEEDS };
     seeds_of(&text).unwrap_or_else(|| panic!("BULRUSH_SIM_SEEDS is {text:?}, wanted is 500 or 501-1000"))
+}
+
+/// Lets simulated time go by, for parts of a simulation that do something later. Nothing waits in real time.
+async fn later(time: Duration) {
+    tokio::time::sleep(time).await;
 }
 
 /// Runs a seed; what went wrong, in words.

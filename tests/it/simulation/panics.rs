@@ -72,8 +72,8 @@ pub(super) fn run(mut sim: Sim<'_>) -> turmoil::Result {
 #[cfg(test)]
 mod tests {
     use std::future::pending;
-    use std::time::Duration;
 
+    use tokio_util::sync::CancellationToken;
     use tokio_util::task::TaskTracker;
 
     use super::*;
@@ -82,14 +82,21 @@ mod tests {
     fn a_panic_that_the_runtime_keeps_to_itself_is_heard() {
         for panics in [false, true] {
             let mut sim = turmoil::Builder::new().build();
-            sim.host("server", move || async move {
-                TaskTracker::new().spawn(async move {
-                    assert!(!panics, "nobody waits for this task");
-                });
-                pending().await
+            let ended = CancellationToken::new();
+            let told = ended.clone();
+            sim.host("server", move || {
+                let told = told.clone();
+                async move {
+                    TaskTracker::new().spawn(async move {
+                        // Told at the task's end, be it a panic.
+                        let _told = told.drop_guard();
+                        assert!(!panics, "nobody waits for this task");
+                    });
+                    pending().await
+                }
             });
-            sim.client("agent", async {
-                tokio::time::sleep(Duration::from_secs(1)).await;
+            sim.client("agent", async move {
+                ended.cancelled().await;
                 Ok(())
             });
             let outcome = run(sim).map_err(|error| error.to_string());

@@ -19,7 +19,7 @@ use super::ledger::{Change, Ledger, What};
 /// otherwise for agents of old releases.
 pub(super) const KINDS: [Kind; 3] = [GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET, BGP_PEER];
 
-/// What every policy's name begins with: its tier.
+/// The tier of all policies, with which their names begin.
 const TIER: &str = "sec.";
 
 /// Objects of each kind: few, so that each of them goes through a lot.

@@ -14,6 +14,7 @@ use bulrush::syncproto::native::Compression;
 use bulrush::syncserver::{Config, Metrics, Peers, Pumps, Server};
 use prometheus::Registry;
 
+use super::later;
 use super::ledger::Name;
 use super::library::TIMEOUTS;
 use super::lines::{Defect, Inlet, MAX_LARGE_WRITE, PORT, Plug, SERVERS};
@@ -83,13 +84,13 @@ async fn serve(part: Part) -> turmoil::Result {
     tokio::spawn(bound.run(|| {}));
     if let Some(at) = part.drains_at {
         tokio::spawn(async move {
-            tokio::time::sleep(at).await;
+            later(at).await;
             handle.drain();
         });
     }
     for event in part.script {
         cache.apply(vec![event]);
-        tokio::time::sleep(BEAT).await;
+        later(BEAT).await;
     }
     std::future::pending().await
 }

@@ -11,7 +11,7 @@ use super::super::{ConvertError, body, check_metadata_and_uid};
 use super::cluster::{Traffic, subject};
 use super::kubernetes_types::ClusterPolicyPeer;
 use super::ports::PortGroups;
-use super::{calico, converted};
+use super::{calico, converted, directions};
 use crate::datastore::{Object, ObjectId};
 use crate::model::gojson::null_is_zero;
 use crate::model::numorstring::Port;
@@ -122,12 +122,11 @@ impl Convert for AdminPolicies {
         };
         let ingress = self.rules(&spec.ingress, true)?;
         let egress = self.rules(&spec.egress, false)?;
-        let types = [("Ingress", ingress.is_empty()), ("Egress", egress.is_empty())];
         let mut policy = calico::global(PolicySpec {
             order: Some(self.order.unwrap_or_else(|| spec.priority.into())),
             selector,
             namespace_selector,
-            types: types.into_iter().filter(|(_, empty)| !empty).map(|(direction, _)| direction.to_owned()).collect(),
+            types: directions(&ingress, &egress),
             ingress,
             egress,
             ..PolicySpec::default()

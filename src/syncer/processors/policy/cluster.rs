@@ -10,7 +10,7 @@ use super::kubernetes_types::{
     ClusterPolicySpec,
 };
 use super::ports::PortGroups;
-use super::{calico, converted, labels};
+use super::{calico, converted, directions, labels};
 use crate::datastore::{Object, ObjectId};
 use crate::model::numorstring::{Port, is_port_name};
 use crate::model::v3::policy::{Body, PolicySpec};
@@ -41,13 +41,12 @@ impl Convert for ClusterPolicies {
         let mut left_out = Vec::new();
         let ingress = rules(&spec.ingress, true, &mut left_out);
         let egress = rules(&spec.egress, false, &mut left_out);
-        let types = [("Ingress", ingress.is_empty()), ("Egress", egress.is_empty())];
         let v3 = PolicySpec {
             tier: tier.to_owned(),
             order: Some(spec.priority.into()),
             selector,
             namespace_selector,
-            types: types.into_iter().filter(|(_, empty)| !empty).map(|(direction, _)| direction.to_owned()).collect(),
+            types: directions(&ingress, &egress),
             ingress,
             egress,
             ..PolicySpec::default()
@@ -117,21 +116,7 @@ impl Traffic<'_> {
         let entities: Vec<EntityRule> = peers.iter().map(|peer| entity(peer, ingress)).collect::<Result<_, _>>()?;
         let metadata = (!name.is_empty())
             .then(|| RuleMetadata { annotations: Some(BTreeMap::from([("name".to_owned(), name.to_owned())])) });
-        let mut rules = Vec::new();
-        for (protocol, ports) in groups.into_rules() {
-            for entity in &entities {
-                let mut peer = entity.clone();
-                let (source, destination) = if ingress {
-                    (peer, EntityRule { ports: ports.clone(), ..EntityRule::default() })
-                } else {
-                    peer.ports.clone_from(&ports);
-                    (EntityRule::default(), peer)
-                };
-                let (action, protocol, metadata) = (action.to_owned(), protocol.clone(), metadata.clone());
-                rules.push(Rule { action, protocol, source, destination, metadata, ..Rule::default() });
-            }
-        }
-        Ok(rules)
+        Ok(groups.rules(action, &entities, ingress, metadata.as_ref()))
     }
 }
 

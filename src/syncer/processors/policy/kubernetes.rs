@@ -117,21 +117,7 @@ fn expand(rule: &NetworkPolicyRule, ingress: bool) -> Result<Vec<Rule>, Fault> {
     } else {
         peers.iter().map(entity).collect::<Result<_, _>>().map_err(Fault::Peer)?
     };
-    let mut rules = Vec::new();
-    for (protocol, ports) in groups.into_rules() {
-        for entity in &entities {
-            let mut peer = entity.clone();
-            let (source, destination) = if ingress {
-                (peer, EntityRule { ports: ports.clone(), ..EntityRule::default() })
-            } else {
-                peer.ports.clone_from(&ports);
-                (EntityRule::default(), peer)
-            };
-            let (action, protocol) = ("Allow".to_owned(), protocol.clone());
-            rules.push(Rule { action, protocol, source, destination, ..Rule::default() });
-        }
-    }
-    Ok(rules)
+    Ok(groups.rules("Allow", &entities, ingress, None))
 }
 
 fn groups(ports: &[NetworkPolicyPort]) -> Result<PortGroups, String> {

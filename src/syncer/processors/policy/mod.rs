@@ -7,6 +7,7 @@ use super::simple::{Converted, Simple};
 use super::{Context, ConvertError, Processor};
 use crate::datastore::Kind;
 use crate::model::v1::policy::Policy;
+use crate::model::v3::rule::Rule;
 use crate::model::{Value, gojson, no_revision};
 
 mod admin;
@@ -16,6 +17,12 @@ mod kubernetes;
 mod kubernetes_types;
 mod labels;
 mod ports;
+
+/// The directions that a policy is about: those for which it has rules.
+fn directions(ingress: &[Rule], egress: &[Rule]) -> Vec<String> {
+    let all = [("Ingress", ingress), ("Egress", egress)];
+    all.into_iter().filter(|(_, rules)| !rules.is_empty()).map(|(direction, _)| direction.to_owned()).collect()
+}
 
 /// The staged action that means: do not send the policy.
 const STAGED_DELETE: &str = "Delete";

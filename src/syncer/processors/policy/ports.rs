@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::model::numorstring::{Port, Protocol};
+use crate::model::v3::rule::{EntityRule, Rule, RuleMetadata};
 
 /// Ports by protocol, protocols in the order of their text.
 #[derive(Debug, Default)]
@@ -33,8 +34,33 @@ impl PortGroups {
         }
     }
 
+    /// One rule for each protocol and peer, of traffic from the peers or to them. The ports are the destination's.
+    pub(super) fn rules(
+        self,
+        action: &str,
+        peers: &[EntityRule],
+        ingress: bool,
+        metadata: Option<&RuleMetadata>,
+    ) -> Vec<Rule> {
+        let mut rules = Vec::new();
+        for (protocol, ports) in self.protocols() {
+            for peer in peers {
+                let mut peer = peer.clone();
+                let (source, destination) = if ingress {
+                    (peer, EntityRule { ports: ports.clone(), ..EntityRule::default() })
+                } else {
+                    peer.ports.clone_from(&ports);
+                    (EntityRule::default(), peer)
+                };
+                let (action, protocol, metadata) = (action.to_owned(), protocol.clone(), metadata.cloned());
+                rules.push(Rule { action, protocol, source, destination, metadata, ..Rule::default() });
+            }
+        }
+        rules
+    }
+
     /// The protocols, each with its ports; no ports stands for all of them.
-    pub(super) fn into_rules(self) -> impl Iterator<Item = (Option<Protocol>, Vec<Port>)> {
+    fn protocols(self) -> impl Iterator<Item = (Option<Protocol>, Vec<Port>)> {
         self.groups.into_iter().map(|(protocol, group)| {
             let protocol = (!protocol.is_empty()).then(|| Protocol::protocol_from_text(&protocol));
             match group {
