@@ -26,6 +26,7 @@ use serde_json::Value;
 use self::report::{Report, Verdict};
 use self::typha::{Installed, Method};
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
+use crate::model::kinds::{CLUSTER_INFORMATION, ENDPOINT_SLICE};
 use crate::model::release::{Release, Version};
 use crate::syncer::pipelines::{Flavour, calico};
 use crate::syncer::processors::Context;
@@ -79,7 +80,6 @@ pub async fn look(lookup: &Lookup, options: &Options) -> Report {
             return report;
         }
     };
-    let line = release(lookup, &watched, &mut report).await;
     let installed = installation(lookup, options, &mut report).await;
     let mut settings = options::Settings::default();
     if let Some(installed) = &installed {
@@ -88,6 +88,7 @@ pub async fn look(lookup: &Lookup, options: &Options) -> Report {
         serving::check(lookup, installed, &settings, &mut report).await;
         certificates::check(lookup, installed, &settings, &mut report).await;
     }
+    let line = release(lookup, &watched, &settings, &mut report).await;
     agents::check(lookup, installed.as_ref(), &settings, &mut report).await;
     let account = options.account.clone().unwrap_or_else(|| match &installed {
         Some(installed) => {
@@ -95,11 +96,14 @@ pub async fn look(lookup: &Lookup, options: &Options) -> Report {
         }
         None => Account::Own,
     });
-    if settings.uses_etcd() {
-        options::etcd(&settings, &mut report).await;
+    let needed = if settings.uses_etcd() {
+        // Replicas are counted at the API server all the same.
+        let own: Vec<_> = watched.iter().filter(|(kind, _)| *kind == ENDPOINT_SLICE && settings.rebalances()).collect();
+        rights::watching(own)
     } else {
-        rights::check(lookup, &account, rights::needed(&watched), line, &mut report).await;
-    }
+        rights::needed(&watched)
+    };
+    rights::check(lookup, &account, needed, line, &mut report).await;
     let counts = kinds::check(lookup, &watched, line, &settings, &mut report).await;
     memory::check(installed.as_ref(), &settings, &counts, &mut report);
     report
@@ -143,23 +147,37 @@ async fn reachable(lookup: &Lookup, report: &mut Report) -> bool {
     }
 }
 
-/// The release of the cluster's own Calico.
-async fn release(lookup: &Lookup, watched: &[kinds::Watched], report: &mut Report) -> Option<Release> {
-    let (_, place) = watched.iter().find(|(kind, _)| *kind == crate::model::kinds::CLUSTER_INFORMATION)?;
-    let information = match lookup.get(&format!("{}/default", place.path)).await {
-        Answer::Found(information) => information,
+/// ClusterInformation `default` of the API server.
+async fn information(lookup: &Lookup, watched: &[kinds::Watched], report: &mut Report) -> Option<Value> {
+    let (_, place) = watched.iter().find(|(kind, _)| *kind == CLUSTER_INFORMATION)?;
+    match lookup.get(&format!("{}/default", place.path)).await {
+        Answer::Found(information) => Some(information),
         Answer::Missing(_) => {
             report.add(
                 "calico",
                 Verdict::Obstacle,
                 "there is no ClusterInformation default: no Calico has run in this cluster, or its data are in etcd",
             );
-            return None;
+            None
         }
         other => {
             report.add("calico", Verdict::Unknown, format!("ClusterInformation default: {}", other.reason()));
-            return None;
+            None
         }
+    }
+}
+
+/// The release of the cluster's own Calico.
+async fn release(
+    lookup: &Lookup,
+    watched: &[kinds::Watched],
+    settings: &options::Settings,
+    report: &mut Report,
+) -> Option<Release> {
+    let information = if settings.uses_etcd() {
+        options::etcd(settings, report).await?
+    } else {
+        information(lookup, watched, report).await?
     };
     let enterprise = text(&information, "/spec/cnxVersion");
     if !enterprise.is_empty() {

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
+use serde_json::Value;
 use tokio::time::timeout;
 
 use super::report::{Report, Verdict};
@@ -16,7 +17,7 @@ use crate::config::{self, Config, DatastoreType};
 use crate::datastore::Datastore as _;
 use crate::datastore::etcd::{EtcdConfig, EtcdStore};
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
-use crate::model::kinds;
+use crate::model::kinds::CLUSTER_INFORMATION;
 
 const TOPIC: &str = "options";
 /// Stands for files that are there in the pod and not here.
@@ -45,6 +46,10 @@ impl Settings {
 
     pub(super) fn uses_etcd(&self) -> bool {
         self.config.as_ref().is_some_and(|config| config.datastore.datastore_type == DatastoreType::Etcdv3)
+    }
+
+    pub(super) fn rebalances(&self) -> bool {
+        self.config.as_ref().is_some_and(|config| config.connections.rebalancing.is_some())
     }
 
     pub(super) fn uses_tls(&self) -> bool {
@@ -125,33 +130,44 @@ async fn file(lookup: &Lookup, installed: &Installed, report: &mut Report) -> St
     }
 }
 
-/// Asks etcd, where it can be reached from here without files that only the pod has.
-pub(super) async fn etcd(settings: &Settings, report: &mut Report) {
-    let Some(config) = &settings.config else { return };
-    let endpoints = config.datastore.etcd.endpoints.join(",");
+/// ClusterInformation `default` of etcd, where that can be reached from here without files that only the pod has.
+pub(super) async fn etcd(settings: &Settings, report: &mut Report) -> Option<Value> {
+    let etcd = &settings.config.as_ref()?.datastore.etcd;
+    let endpoints = etcd.endpoints.join(",");
     let file = |option: &str| settings.given(option).filter(|path| Path::new(path).exists()).map(Into::into);
-    let (ca, cert, key) = (file("ETCDCAFILE"), file("ETCDCERTFILE"), file("ETCDKEYFILE"));
     let store = EtcdStore::connect(EtcdConfig {
-        ca_file: ca,
-        cert_file: cert,
-        key_file: key,
-        ..EtcdConfig::new(config.datastore.etcd.endpoints.iter().cloned())
+        ca_file: file("ETCDCAFILE"),
+        cert_file: file("ETCDCERTFILE"),
+        key_file: file("ETCDKEYFILE"),
+        ..EtcdConfig::new(etcd.endpoints.iter().cloned())
     });
     let answered = match store {
-        Ok(store) => match timeout(ETCD_LIMIT, store.list(&kinds::CLUSTER_INFORMATION).next()).await {
+        Ok(store) => match timeout(ETCD_LIMIT, store.list(&CLUSTER_INFORMATION).next()).await {
+            Ok(Some(Ok(page))) => Ok(page.objects),
             Ok(Some(Err(error))) => Err(error.to_string()),
-            Ok(_) => Ok(()),
+            Ok(None) => Err("the list ended without an answer".to_owned()),
             Err(_) => Err(format!("no answer within {ETCD_LIMIT:?}")),
         },
         Err(error) => Err(error.to_string()),
     };
-    match answered {
-        Ok(()) => report.add("datastore", Verdict::Ok, format!("etcd at {endpoints} answers from here")),
-        Err(reason) => report.advise(
-            "datastore",
-            Verdict::Unknown,
-            format!("etcd at {endpoints} does not answer from here: {reason}"),
-            "run this as a pod with Typha's network, variables and volumes",
-        ),
+    let objects = match answered {
+        Ok(objects) => objects,
+        Err(reason) => {
+            report.advise(
+                "datastore",
+                Verdict::Unknown,
+                format!("etcd at {endpoints} does not answer from here: {reason}"),
+                "run this as a pod with Typha's network, variables and volumes",
+            );
+            return None;
+        }
+    };
+    report.add("datastore", Verdict::Ok, format!("etcd at {endpoints} answers from here"));
+    let default = objects.into_iter().find(|object| &*object.id.name == "default");
+    let information = default.and_then(|object| serde_json::from_slice(&object.body).ok());
+    if information.is_none() {
+        let text = format!("etcd at {endpoints} has no ClusterInformation default: no Calico has used it");
+        report.add("calico", Verdict::Obstacle, text);
     }
+    information
 }

@@ -37,28 +37,40 @@ pub struct Right {
     pub purpose: Purpose,
 }
 
+/// The rights to follow kinds at their places.
+pub(super) fn watching<'a>(watched: impl IntoIterator<Item = &'a (Kind, Place)>) -> Vec<Right> {
+    let of = |(kind, place): &'a (Kind, Place)| rights(place, &["list", "watch"], &Purpose::Watch(kind.clone()));
+    watched.into_iter().flat_map(of).collect()
+}
+
+fn rights(place: &Place, verbs: &[&'static str], purpose: &Purpose) -> Vec<Right> {
+    let right = |verb: &&'static str| Right {
+        group: place.group.clone(),
+        resource: place.plural.clone(),
+        verb,
+        purpose: purpose.clone(),
+    };
+    verbs.iter().map(right).collect()
+}
+
 /// Everything that Bulrush asks an API server for: each kind at its place, the writes at start, the definitions.
 #[must_use]
 pub fn needed(watched: &[(Kind, Place)]) -> Vec<Right> {
-    let mut rights = Vec::new();
-    let mut add = |group: &str, resource: &str, verbs: &[&'static str], purpose: Purpose| {
-        for verb in verbs {
-            let (group, resource) = (group.to_owned(), resource.to_owned());
-            rights.push(Right { group, resource, verb, purpose: purpose.clone() });
-        }
-    };
-    for (kind, place) in watched {
-        add(&place.group, &place.plural, &["list", "watch"], Purpose::Watch(kind.clone()));
-    }
+    let mut all = watching(watched);
     for (kind, place) in watched {
         if *kind == kinds::CLUSTER_INFORMATION {
-            add(&place.group, &place.plural, &["get", "create", "update"], Purpose::Initialise);
+            all.extend(rights(place, &["get", "create", "update"], &Purpose::Initialise));
         } else if *kind == kinds::TIER {
-            add(&place.group, &place.plural, &["get", "create"], Purpose::Initialise);
+            all.extend(rights(place, &["get", "create"], &Purpose::Initialise));
         }
     }
-    add("apiextensions.k8s.io", "customresourcedefinitions", &["list", "watch"], Purpose::Definitions);
-    rights
+    all.extend(["list", "watch"].map(|verb| Right {
+        group: "apiextensions.k8s.io".to_owned(),
+        resource: "customresourcedefinitions".to_owned(),
+        verb,
+        purpose: Purpose::Definitions,
+    }));
+    all
 }
 
 /// Asks for each right. `line` is the release of the cluster's own Calico.
@@ -69,6 +81,9 @@ pub(super) async fn check(
     line: Option<Release>,
     report: &mut Report,
 ) {
+    if rights.is_empty() {
+        return;
+    }
     let asked: Vec<(Right, Result<bool, String>)> = stream::iter(rights)
         .map(|right| async move {
             let allowed = ask(lookup, account, &right).await;

@@ -156,6 +156,7 @@ async fn a_cluster_is_looked_over_and_every_obstacle_can_be_removed() -> anyhow:
     ensure!(facts["objects"]["pods"] == json!(SMALL.pods + 1), "the agent's pod is one more: {facts:#}");
 
     settings(&rest, &admin).await?;
+    with_etcd(&server, &admin).await?;
     certificates(&rest, &admin).await?;
     agents(&rest, &admin).await?;
     rights(&rest, &admin).await?;
@@ -204,6 +205,34 @@ async fn settings(rest: &Rest, admin: &Path) -> anyhow::Result<()> {
     // A name that is nobody's is told, and does no harm.
     let run = changed(rest, admin, json!([variable("TYPHA_PODNAME", "x")])).await?;
     ensure!(run.status == 0 && run.findings("options", "note").len() == 1, "{:#}", run.document);
+    Ok(())
+}
+
+/// Data in etcd: the release is read there, and all that is needed of the API server is to count replicas.
+async fn with_etcd(server: &ApiServer, admin: &Path) -> anyhow::Result<()> {
+    let rest = server.rest();
+    let url = server.etcd.url();
+    let etcd = |url: &str| {
+        json!([
+            {"op": "replace", "path": "/spec/template/spec/containers/0/env/0/value", "value": "etcdv3"},
+            variable("TYPHA_ETCDENDPOINTS", url),
+        ])
+    };
+    changed(&rest, admin, etcd(&url)).await?.only_obstacle("calico", "no ClusterInformation default")?;
+    let key = "/calico/resources/v3/projectcalico.org/clusterinformations/default";
+    let information = r#"{"kind":"ClusterInformation","apiVersion":"projectcalico.org/v3","metadata":{"name":"default"},"spec":{"calicoVersion":"v3.29.7"}}"#;
+    server.etcd.client().await.put(key, information, None).await?;
+    let run = changed(&rest, admin, etcd(&url)).await?;
+    ensure!(run.status == 0, "{:#}", run.document);
+    let facts = &run.document["facts"];
+    ensure!(facts["datastore"] == "etcdv3" && facts["release"] == "v3.29", "{facts:#}");
+    ensure!(
+        run.findings("rights", "ok")[0]["text"].as_str().is_some_and(|text| text.contains("2 of 2")),
+        "{:#}",
+        run.document
+    );
+    let away = changed(&rest, admin, etcd("http://127.0.0.1:1")).await?;
+    ensure!(away.status == 2 && away.findings("datastore", "unknown").len() == 1, "{:#}", away.document);
     Ok(())
 }
 
