@@ -1,4 +1,4 @@
-//! The hand-over between two stages: bounded by the number of updates, in order, batched for whoever reads.
+//! The hand-over between two stages: bounded by the number of updates, in order, with batches for the reader.
 //!
 //! Fed by a stage (watcher syncer, validation), feeds the next one (validation, snapshot cache). The writer waits while the
 //! reader is behind by more than the capacity, which is how a slow stage slows the datastore instead of filling memory.
@@ -17,8 +17,8 @@ use crate::model::SyncerEvent;
 
 /// Most updates in one event. Calico's figure.
 pub const MAX_BATCH: usize = 1000;
-/// Updates that may lie between two stages: some batches of the syncer, so that neither side waits for the other's rhythm.
-/// At about 1 KiB an update this is 16 MiB at the very worst, during a start.
+/// Updates that may lie between two stages: some batches of the syncer, so that neither side waits for the other's
+/// rhythm. At about 1 KiB an update this is 16 MiB at worst, during a start.
 pub const DEFAULT_CAPACITY: usize = 16_000;
 
 /// The other end is gone; nothing more can be handed over.
@@ -56,13 +56,13 @@ pub fn channel(capacity: usize) -> (Sender, Receiver) {
         .unwrap_or(u32::MAX)
         .min(u32::try_from(Semaphore::MAX_PERMITS).unwrap_or(u32::MAX));
     let room = Arc::new(Semaphore::new(capacity as usize));
-    // Every event holds at least one permit, so whoever has got its permits finds room in the queue.
+    // Every event holds at least one permit, so an event that has its permits finds room in the queue.
     let (sender, receiver) = mpsc::channel(capacity as usize);
     let demand = Demand::default();
     (Sender { parcels: sender, room: room.clone(), capacity, demand }, Receiver { parcels: receiver, room })
 }
 
-/// What an event counts against a capacity or a batch limit: its updates, at least 1.
+/// Weight of an event against a capacity or a batch limit: its updates, at least 1.
 #[must_use]
 pub fn weight(event: &SyncerEvent) -> usize {
     match event {
@@ -78,7 +78,7 @@ impl Sender {
         Self { demand, ..self }
     }
 
-    /// When those at the other end can make use of something.
+    /// When the readers' consumers can use a change.
     #[must_use]
     pub fn demand(&self) -> &Demand {
         &self.demand
@@ -104,8 +104,8 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Waits for at least one event, then appends to `batch` what else is there, until `max_updates` are reached (the last
-    /// event may exceed it). Returns how many events were appended; 0 means that the writer is gone and all was read.
+    /// Waits for at least one event, then appends the others that have come to `batch`, until `max_updates` are reached
+    /// (the last event may exceed it). Returns the number of events; 0 means that the writer is gone and all was read.
     ///
     /// # Cancel safety
     /// Cancel safe: a cancelled call has taken nothing.

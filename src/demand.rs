@@ -1,23 +1,23 @@
-//! What flows against the data: when those who are fed can next make use of something.
+//! The demand for data, which flows against it: when the consumers of a pipeline can next use a change.
 //!
 //! ```text
 //!  datastore ─► kind watch ─► … ─► snapshot cache ─► feeds ─► agents
-//!                   ▲                                  │ next turn
+//!                   ▲                                  │ next round
 //!                   └────────────── Demand ◄───────────┘
 //! ```
 //!
-//! A feed with many agents serves them in turns (`syncserver/pace.rs`). What comes in between waits for the next one all the
-//! same, wherever it waits. Waiting at the beginning costs least: a kind watch gathers several changes, and every stage after
-//! it is woken once for all of them instead of once for each.
+//! A feed with many agents serves them in rounds (`outlet/pace.rs`). A change that comes in between has to wait for the
+//! next one, at whatever stage. Waiting at the beginning costs least: a kind watch gathers several changes, and every
+//! stage after it is woken once for all of them instead of once for each.
 //!
-//! Invariants: whoever is fed by a pipeline and says nothing, or has nothing to wait for, is never waited for; a moment in
-//! the past means that anything is of use at once.
+//! Invariants: consumers that say nothing, or have nothing to wait for, delay nothing; a time in the past means that
+//! any change is of use at once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::time::Instant;
 
-/// When anybody whom a pipeline feeds can next make use of something. Cheap to clone; clones are the same.
+/// The next time at which a consumer of a pipeline can use a change. Cheap to clone; clones are the same.
 #[derive(Clone, Debug, Default)]
 pub struct Demand(Arc<Mutex<Vec<Voice>>>);
 
@@ -27,7 +27,7 @@ struct Voice {
     next: Option<Instant>,
 }
 
-/// One of those who are fed. Falls silent when it is dropped.
+/// A consumer of a pipeline. Its wish ends when it is dropped.
 #[derive(Debug)]
 pub struct Consumer {
     demand: Demand,
@@ -39,7 +39,7 @@ impl Demand {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more who is fed. Has no wish at first.
+    /// Adds a consumer, without a wish at first.
     #[must_use]
     pub fn consumer(&self) -> Consumer {
         let mut voices = self.lock();
@@ -49,7 +49,7 @@ impl Demand {
         Consumer { demand: self.clone(), id }
     }
 
-    /// The first moment at which somebody can make use of something. `None`: nobody says when.
+    /// The earliest time at which a consumer can use a change. `None`: no consumer has a wish.
     #[must_use]
     pub fn next(&self) -> Option<Instant> {
         self.lock().iter().filter_map(|voice| voice.next).min()
@@ -57,7 +57,7 @@ impl Demand {
 }
 
 impl Consumer {
-    /// Says when something can next be made use of; `None`: nobody is served here now.
+    /// Sets when this consumer can next use a change; `None`: it serves no agents now.
     pub fn wants(&self, next: Option<Instant>) {
         if let Some(voice) = self.demand.lock().iter_mut().find(|voice| voice.id == self.id) {
             voice.next = next;
@@ -78,14 +78,14 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn the_most_impatient_of_those_who_speak_counts() {
+    async fn the_earliest_wish_counts() {
         let start = Instant::now();
         let after = |ms| Some(start + Duration::from_millis(ms));
         let demand = Demand::default();
         assert_eq!(demand.next(), None);
         let one = demand.consumer();
         let two = demand.clone().consumer();
-        assert_eq!(demand.next(), None, "nobody has spoken");
+        assert_eq!(demand.next(), None, "no consumer has a wish");
         one.wants(after(20));
         assert_eq!(demand.next(), after(20));
         two.wants(after(10));
@@ -96,7 +96,7 @@ mod tests {
         let three = demand.consumer();
         two.wants(after(5));
         three.wants(after(7));
-        assert_eq!(demand.next(), after(5), "each is somebody else");
+        assert_eq!(demand.next(), after(5), "each consumer counts");
         drop((two, three));
         assert_eq!(demand.next(), None);
     }

@@ -1,6 +1,6 @@
-//! Runs what fuzz targets do as plain tests: over the files of their corpora, and over damaged copies of these.
+//! Runs the checks of fuzz targets as plain tests: on the files of their corpora, and on damaged copies of them.
 //!
-//! The damage follows from the seed alone, so a failure can be had again; it is printed with the input.
+//! The seed alone determines the damage, so a failure can be repeated. It is printed with its input.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -10,11 +10,11 @@ use rand::{Rng, SeedableRng};
 
 /// Damaged copies per input of a corpus; all targets together stay within seconds in a debug build.
 const COPIES: usize = 25;
-/// Most places that are damaged in a copy.
+/// Most damaged places in a copy.
 const MAX_DAMAGE: usize = 6;
-/// Where the damage begins from.
+/// Seed of the damage.
 const SEED: u64 = 0x0b01_2005;
-/// What parsers care for.
+/// Bytes with a meaning to parsers.
 const PIECES: [&[u8]; 14] = [
     b"\0",
     b"\n",
@@ -56,7 +56,7 @@ pub(crate) fn replay(target: &str, run: impl Fn(&[u8])) {
 
 fn attempt(name: &str, input: &[u8], run: impl Fn(&[u8])) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(input))) {
-        #[allow(clippy::print_stderr, reason = "a failing test says with what it failed")]
+        #[allow(clippy::print_stderr, reason = "a failing test prints its input")]
         {
             eprintln!("{name}: {:?}", String::from_utf8_lossy(input));
         }
@@ -64,7 +64,7 @@ fn attempt(name: &str, input: &[u8], run: impl Fn(&[u8])) {
     }
 }
 
-/// A copy with bytes changed, put in, taken out, and parts of another input.
+/// A copy in which bytes were changed, inserted and removed, and parts of another input inserted.
 fn damage(input: &[u8], other: &[u8], random: &mut StdRng) -> Vec<u8> {
     let mut copy = input.to_vec();
     for _ in 0..random.random_range(1..=MAX_DAMAGE) {

@@ -1,12 +1,11 @@
 //! Liveness and readiness, put together from named reporters.
 //!
-//! Each stage that can get stuck registers under a name and reports now and then. The process is *live* when every
-//! reporter of liveness has said so within its time-out, and *ready* when every reporter of readiness has. So a wedged
-//! stage shows by its silence, a datastore that is away costs readiness only, and readiness means that all syncers are in
-//! sync.
+//! Each stage that can get stuck registers under a name and reports at intervals. The process is *live* when every
+//! reporter of liveness has reported so within its time-out, and *ready* when every reporter of readiness has. So the silence
+//! of a stuck stage shows, a datastore that is away ends readiness only, and readiness means that all syncers are in sync.
 //!
-//! Fed by the caches and the server, read by the health endpoint on a thread of its own. A report takes a short lock and
-//! never waits for anything else.
+//! The caches and the server report; the health endpoint reads, on a thread of its own. A report takes a short lock and
+//! waits for nothing else.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -15,23 +14,23 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long a report counts, for all of Typha's reporters.
+/// Time for which a report counts, for all of Typha's reporters.
 pub const REPORT_TIMEOUT: Duration = Duration::from_secs(20);
-/// How often a reporter should repeat itself: twice within its time-out.
+/// Time between two reports of a reporter: half of its time-out.
 pub const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What a reporter says.
+/// A report.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HealthReport {
-    /// It makes progress.
+    /// The reporter makes progress.
     pub live: bool,
-    /// It can serve.
+    /// The reporter can serve.
     pub ready: bool,
     /// A few words for the table; may be empty.
     pub detail: String,
 }
 
-/// What a reporter reports on. What it does not report on it does not influence.
+/// The subjects of a reporter. On other subjects it has no influence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reports {
     /// Liveness only.

@@ -1,4 +1,4 @@
-//! Opens the ports that others connect to: agents, probes, scrapers.
+//! Opens the ports for agents, probes and scrapers.
 
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::{TcpListener, lookup_host};
 
-/// Listens on a host's first address that can be had, IPv4 before IPv6 as Go does; on all addresses of both families when the
-/// host is empty. `backlog` connections wait in the system until they are accepted; the kernel caps it at its own limit.
+/// Listens on the first address of a host that can be bound, IPv4 before IPv6 as in Go; on all addresses of both families if the
+/// host is empty. Up to `backlog` connections wait in the system until they are accepted; the kernel has a limit of its own.
 ///
 /// # Errors
-/// When no address can be bound; the text says which was tried last.
+/// When no address can be bound; the text names the last one.
 pub async fn bind(host: &str, port: u16, backlog: i32) -> io::Result<TcpListener> {
     let addresses: Vec<SocketAddr> = if host.is_empty() {
         // A system without IPv6 still has IPv4.

@@ -2,13 +2,14 @@
 
 #![allow(
     clippy::print_stderr,
-    reason = "what keeps the program from starting is said on standard error, log or no log"
+    reason = "the reason why the program does not start goes to standard error, with or without a log"
 )]
 
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
+use bulrush::calico::processors::Context;
 use bulrush::cli::{
     Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, preflight, status, terminal_width, watch,
 };
@@ -16,7 +17,6 @@ use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
 use bulrush::logging::{FLUSH_TIMEOUT, Logging};
 use bulrush::metrics::LogMetrics;
-use bulrush::syncer::processors::Context;
 use clap::Parser as _;
 use prometheus::Registry;
 use tokio::runtime::{Builder, Runtime};
@@ -76,7 +76,7 @@ fn run_command(command: Command) -> anyhow::Result<u8> {
             let watching = async {
                 let cancel = CancellationToken::new();
                 let interrupted = cancel.clone();
-                // Ctrl-C says goodbye to the server instead of just going away.
+                // Ctrl-C sends the server a goodbye before the connection ends.
                 let interrupt = tokio::spawn(async move {
                     if tokio::signal::ctrl_c().await.is_ok() {
                         interrupted.cancel();
@@ -99,7 +99,7 @@ fn client_runtime() -> io::Result<Runtime> {
 fn run_daemon(config_file: &Path) -> u8 {
     let registry = Registry::new();
     let early = early_level(std::env::vars_os());
-    let logging = match Logging::install(early.severity, LogMetrics::new(&registry)) {
+    let logging = match Logging::install(early, LogMetrics::new(&registry)) {
         Ok(logging) => logging,
         Err(error) => {
             eprintln!("bulrush: {error}");
@@ -141,7 +141,7 @@ fn run_daemon(config_file: &Path) -> u8 {
                 own_addresses: daemon::own_addresses(std::env::vars_os()),
             };
             let outcome = main.block_on(daemon::run(config, early));
-            // What is left is not worth waiting for: everything that matters has ended.
+            // Nothing important is left, so nothing is waited for.
             agents.shutdown_background();
             main.shutdown_background();
             outcome

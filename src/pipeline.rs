@@ -1,6 +1,6 @@
 //! One syncer's stages, wired: syncer → decoupler → validation → decoupler → snapshot cache.
 //!
-//! The struct lists the stages in the data's order; that list is the best description of a pipeline that there is.
+//! The struct [`Stages`] lists the stages up to validation in the data's order.
 
 use futures_util::FutureExt;
 use tokio::sync::watch;
@@ -8,46 +8,91 @@ use tokio_util::sync::CancellationToken;
 
 use crate::decoupler;
 use crate::decoupler::MAX_BATCH;
+use crate::demand::Demand;
 use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
 use crate::metrics::SyncerMetrics;
-use crate::model::SyncerType;
+use crate::model::SyncerName;
 use crate::problems::{self, ProblemBook};
 use crate::snapcache::{self, Reader, SnapCache};
 use crate::syncer::kind_watch::KindHub;
-use crate::syncer::pipelines::PipelineSpec;
+use crate::syncer::spec::{PipelineSpec, Source};
 use crate::syncer::watcher_cache::WatcherCache;
 use crate::syncer::watcher_syncer::WatcherSyncer;
 use crate::tasks::TaskRegistry;
 use crate::validate::filter::ValidationFilter;
-use crate::validate::node_counter::NodeCounter;
+use crate::validate::key_counter::KeyCounter;
 
-/// Updates that may wait between two stages: one batch in work and one ready, so that neither stage idles while the other
-/// has something, and a burst is held where it is cheap (in the datastore), not here.
+/// Updates that may wait between two stages: one batch in work and one ready. So neither stage idles while the other one
+/// has updates, and a burst waits in the datastore, where that costs least memory.
 const HAND_OVER: usize = 2 * MAX_BATCH;
 
-/// What others may know of a pipeline.
+/// A pipeline as other parts see it.
 #[derive(Clone, Debug)]
 pub struct PipelineView {
-    /// Whom it feeds.
-    pub syncer: SyncerType,
+    /// The syncer that it feeds.
+    pub syncer: SyncerName,
     /// Its newest content.
     pub reader: Reader,
-    /// What is wrong with objects and values now.
+    /// The present problems of objects and values.
     pub problems: ProblemBook,
     /// Its metrics.
     pub metrics: SyncerMetrics,
-    /// The number of nodes once in sync, where the pipeline counts them.
+    /// The number of keys that the pipeline counts (of Calico's: nodes), once in sync.
     pub nodes: Option<watch::Receiver<Option<usize>>>,
 }
 
-/// The stages of one syncer, not started yet.
+/// A syncer's stages up to its checked updates: syncer → decoupler → validation. Not started yet.
 #[derive(Debug)]
-pub struct SyncerPipeline {
-    view: PipelineView,
+pub struct Stages {
     syncer: WatcherSyncer,
     unchecked: decoupler::Receiver,
     filter: ValidationFilter,
-    checked_in: decoupler::Sender,
+    checked: decoupler::Sender,
+    problems: ProblemBook,
+    nodes: Option<watch::Receiver<Option<usize>>>,
+}
+
+impl Stages {
+    /// Builds the stages and subscribes to the kinds at `hub`, which must not have been started. The returned receiver gives the
+    /// checked updates. Its reader tells by `demand` when it can use them.
+    #[must_use]
+    pub fn new(
+        spec: PipelineSpec,
+        metrics: &SyncerMetrics,
+        hub: &mut KindHub,
+        demand: Demand,
+    ) -> (Self, decoupler::Receiver) {
+        let problems = ProblemBook::new(spec.syncer).shown_by(metrics.problems.clone());
+        let cache_of = |source: Source| {
+            WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
+        };
+        let caches = spec.sources.into_iter().map(cache_of).collect();
+        let (unchecked_in, unchecked) = decoupler::channel(HAND_OVER);
+        let syncer = WatcherSyncer::new(spec.syncer, caches, hub, unchecked_in.for_demand(demand));
+        let (counter, nodes) = spec.counts.map(KeyCounter::new).unzip();
+        let filter = ValidationFilter::new(spec.rules, metrics.clone(), problems.clone(), counter);
+        let (checked, received) = decoupler::channel(HAND_OVER);
+        (Self { syncer, unchecked, filter, checked, problems, nodes }, received)
+    }
+
+    /// The objects and values that are wrong now.
+    #[must_use]
+    pub fn problems(&self) -> &ProblemBook {
+        &self.problems
+    }
+
+    /// Runs the stages until cancelled, or until nobody receives any more.
+    pub async fn run(self, cancel: CancellationToken) {
+        let checking = self.filter.run(self.unchecked, self.checked, cancel.clone());
+        tokio::join!(self.syncer.run(cancel.clone()), checking);
+    }
+}
+
+/// All stages of one syncer, not started yet.
+#[derive(Debug)]
+pub struct SyncerPipeline {
+    view: PipelineView,
+    stages: Stages,
     checked: decoupler::Receiver,
     cache: SnapCache,
 }
@@ -56,33 +101,25 @@ impl SyncerPipeline {
     /// Builds the stages and subscribes to the kinds at `hub`, which must not have been started.
     #[must_use]
     pub fn new(spec: PipelineSpec, max_batch_size: usize, metrics: &SyncerMetrics, hub: &mut KindHub) -> Self {
-        let problems = ProblemBook::new(spec.syncer).shown_by(metrics.problems.clone());
-        let cache_of = |source: crate::syncer::pipelines::Source| {
-            WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
-        };
-        let caches = spec.sources.into_iter().map(cache_of).collect();
+        let syncer = spec.syncer;
         let (cache, reader) = SnapCache::new(max_batch_size, metrics.clone());
-        let (unchecked_in, unchecked) = decoupler::channel(HAND_OVER);
-        let unchecked_in = unchecked_in.for_demand(reader.demand().clone());
-        let syncer = WatcherSyncer::new(spec.syncer, caches, hub, unchecked_in);
-        let (counter, nodes) = spec.counts_nodes.then(NodeCounter::new).unzip();
-        let filter = ValidationFilter::new(metrics.clone(), problems.clone(), counter);
-        let (checked_in, checked) = decoupler::channel(HAND_OVER);
-        let view = PipelineView { syncer: spec.syncer, reader, problems, metrics: metrics.clone(), nodes };
-        Self { view, syncer, unchecked, filter, checked_in, checked, cache }
+        let (stages, checked) = Stages::new(spec, metrics, hub, reader.demand().clone());
+        let (problems, nodes) = (stages.problems.clone(), stages.nodes.clone());
+        let view = PipelineView { syncer, reader, problems, metrics: metrics.clone(), nodes };
+        Self { view, stages, checked, cache }
     }
 
-    /// What others may know of this pipeline.
+    /// This pipeline as other parts see it.
     #[must_use]
     pub fn view(&self) -> PipelineView {
         self.view.clone()
     }
 
-    /// Starts the stages, in the data's order, supervised each. They run until cancelled. They are one task: a change that
-    /// comes alone is handed through all of them at once. What takes long, the conversion of whole lists, the syncer has done
-    /// by tasks of its own.
+    /// Starts the stages, each supervised. They run until cancelled. They are one task, so that a single change passes
+    /// through all of them at once. For slow work, the conversion of whole lists, the syncer starts tasks of its own.
     pub fn start(self, tasks: &TaskRegistry, health: &HealthAggregator, cancel: &CancellationToken) {
         let name = self.view.syncer;
+        let Stages { syncer, unchecked, filter, checked, .. } = self.stages;
         let rest = problems::log_rest(self.view.problems, cancel.clone());
         tasks.spawn(format!("{name}-problems"), rest);
         // The reporter's name is Typha's; dashboards and people look for it.
@@ -91,8 +128,8 @@ impl SyncerPipeline {
             reporter.report_live(state.status == crate::model::SyncStatus::InSync);
         };
         tasks.spawn_together([
-            (format!("{name}-syncer"), self.syncer.run(cancel.clone()).boxed()),
-            (format!("{name}-validation"), self.filter.run(self.unchecked, self.checked_in, cancel.clone()).boxed()),
+            (format!("{name}-syncer"), syncer.run(cancel.clone()).boxed()),
+            (format!("{name}-validation"), filter.run(unchecked, checked, cancel.clone()).boxed()),
             (format!("{name}-cache"), snapcache::run(self.cache, self.checked, report, cancel.clone()).boxed()),
         ]);
     }

@@ -1,8 +1,8 @@
-//! What is wrong right now with which object: what has been logged already, and what the status shows.
+//! The book of present problems: objects that cannot be converted and values that are not valid.
 //!
-//! Fed by watcher caches (objects that cannot be converted) and the validation stage (values that are not valid), which log
-//! what the book calls new; read by the status endpoint, and by [`log_rest`], which logs how many were not logged one by one.
-//! A gauge counts the entries by who found them and kind. One book per syncer.
+//! Watcher caches and the validation stage report problems, and log the ones that the book calls new. The status endpoint
+//! shows the book, and [`log_rest`] logs the number of problems that were not logged one by one. A gauge counts the entries by
+//! finder and kind. Each syncer has one book.
 //!
 //! Invariants: an entry exists exactly as long as its problem does, so a problem is logged once while it lasts and again
 //! when it comes back; of one kind at most one problem per [`LOG_INTERVAL`] is logged, the others are counted into one line;
@@ -21,21 +21,21 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::model::SyncerType;
+use crate::model::SyncerName;
 
-/// Most problems that one book remembers. A person reads tens; beyond this, problems are only counted.
+/// Most problems in a book. People read tens; further problems are only counted.
 pub const MAX_PROBLEMS: usize = 1000;
-/// Of one kind, one problem in this time is logged by itself: a broken controller writes bad objects by the thousand, and the
-/// log is shared with lines that matter more.
+/// Time between two problems of one kind that are logged one by one: a broken controller writes thousands of bad objects, and
+/// more important lines need room in the log.
 pub const LOG_INTERVAL: Duration = Duration::from_secs(60);
-/// Longest name and longest reason that is remembered, in bytes: a book of absurd objects stays below 1 MiB.
+/// Longest name and longest reason in a book, in bytes. They keep a book of absurd objects below 1 MiB.
 pub const MAX_TEXT: usize = 512;
 
-/// Where a problem was found and what it concerns.
+/// The finder of a problem, and the object or key that has it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Subject {
     /// The stage or source that found it, for example `IPPool` or `validation`.
-    pub found_by: &'static str,
+    pub found_by: Arc<str>,
     /// The object or key, as text.
     pub name: String,
 }
@@ -43,18 +43,18 @@ pub struct Subject {
 /// One problem, for the status endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// What it concerns.
+    /// The object or key that has it.
     pub subject: Subject,
-    /// What is wrong.
+    /// The problem in words.
     pub reason: String,
 }
 
-/// Whether a problem that was just reported is worth a line in the log.
+/// The news value of a problem that was just reported: tells whether to log it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Novelty {
     /// First time, or the reason changed: log it.
     New,
-    /// The same, but one of its kind was logged a moment ago: it is counted into the next line of [`log_rest`].
+    /// New too, but another one of its kind was just logged: the next line of [`log_rest`] counts it.
     Quiet,
     /// Logged before with the same reason.
     Known,
@@ -68,73 +68,73 @@ pub enum Novelty {
 struct Entries {
     noted: BTreeMap<Subject, Noted>,
     told_full: bool,
-    /// By who found it and kind: as many as there are kinds.
-    gates: BTreeMap<(&'static str, String), Gate>,
+    /// By finder and kind; one for each kind at most.
+    gates: BTreeMap<(Arc<str>, String), Gate>,
 }
 
-/// What the book says of a subject.
+/// The book's entry about a subject.
 #[derive(Debug)]
 struct Noted {
     kind: String,
     reason: String,
 }
 
-/// Keeps a kind from filling the log.
+/// Limits the log lines of one kind.
 #[derive(Debug)]
 struct Gate {
     opens: Instant,
-    /// Problems that came while it was shut.
+    /// Number of problems that came while it was shut.
     rest: u64,
 }
 
 /// Problems of a kind that were not logged one by one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rest {
-    /// Who found them.
-    pub found_by: &'static str,
-    /// What they concern.
+    /// The finder.
+    pub found_by: Arc<str>,
+    /// The kind of the objects or keys.
     pub kind: String,
-    /// How many.
+    /// Their number.
     pub count: u64,
 }
 
 /// The problems of one syncer. Clones share the book.
 #[derive(Clone, Debug)]
 pub struct ProblemBook {
-    syncer: SyncerType,
+    syncer: SyncerName,
     entries: Arc<Mutex<Entries>>,
     /// Number of entries, so that the usual case (none) costs no lock and no text.
     len: Arc<AtomicUsize>,
-    /// Number of entries by who found them and kind.
+    /// Number of entries by finder and kind.
     gauge: Option<IntGaugeVec>,
 }
 
 impl ProblemBook {
     /// An empty book.
     #[must_use]
-    pub fn new(syncer: SyncerType) -> Self {
+    pub fn new(syncer: SyncerName) -> Self {
         Self { syncer, entries: Arc::default(), len: Arc::default(), gauge: None }
     }
 
-    /// The same, and `gauge` shows how many problems there are. Its labels are who found them and their kind.
+    /// The same book, whose number of problems `gauge` shows. The gauge's labels are finder and kind.
     #[must_use]
     pub fn shown_by(self, gauge: IntGaugeVec) -> Self {
         Self { gauge: Some(gauge), ..self }
     }
 
-    /// Whose problems these are: objects that several syncers need are in several books.
+    /// The syncer of this book. An object that several syncers need is in several books.
     #[must_use]
-    pub fn syncer(&self) -> SyncerType {
+    pub fn syncer(&self) -> SyncerName {
         self.syncer
     }
 
-    /// Whether nothing is wrong. Cheap; call it before building a name for [`Self::clear`].
+    /// Whether the book is empty. Cheap: call it before building a name for [`Self::clear`].
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len.load(Ordering::Relaxed) == 0
     }
 
-    /// How many problems the book holds.
+    /// Number of problems in the book.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len.load(Ordering::Relaxed)
@@ -142,13 +142,13 @@ impl ProblemBook {
 
     /// Notes a problem with `name`, which is one of `kind`. There must be a fixed number of kinds.
     #[must_use]
-    pub fn report(&self, found_by: &'static str, kind: &str, name: String, reason: &str) -> Novelty {
+    pub fn report(&self, found_by: &str, kind: &str, name: String, reason: &str) -> Novelty {
         self.report_at(Instant::now(), found_by, kind, name, reason)
     }
 
-    fn report_at(&self, now: Instant, found_by: &'static str, kind: &str, name: String, reason: &str) -> Novelty {
+    fn report_at(&self, now: Instant, found_by: &str, kind: &str, name: String, reason: &str) -> Novelty {
         let entries = &mut *self.lock();
-        let subject = Subject { found_by, name: bounded_name(name) };
+        let subject = Subject { found_by: found_by.into(), name: bounded_name(name) };
         let reason = &*shortened(reason);
         let has_room = entries.noted.len() < MAX_PROBLEMS;
         let novelty = match entries.noted.get_mut(&subject) {
@@ -172,7 +172,7 @@ impl ProblemBook {
         if novelty == Novelty::New && !entries.may_log(now, found_by, kind) { Novelty::Quiet } else { novelty }
     }
 
-    /// What was not logged one by one since the last call, of kinds whose interval is over.
+    /// The problems that were not logged one by one since the last call, of kinds whose interval is over.
     #[must_use]
     pub fn take_rest(&self, now: Instant) -> Vec<Rest> {
         let mut rest = Vec::new();
@@ -183,17 +183,17 @@ impl ProblemBook {
             let count = std::mem::take(&mut gate.rest);
             if count > 0 {
                 gate.opens = now + LOG_INTERVAL;
-                rest.push(Rest { found_by, kind: kind.clone(), count });
+                rest.push(Rest { found_by: found_by.clone(), kind: kind.clone(), count });
             }
             count > 0
         });
         rest
     }
 
-    /// A problem is over, if there was one.
-    pub fn clear(&self, found_by: &'static str, name: String) {
+    /// Removes a problem, if there is one.
+    pub fn clear(&self, found_by: &str, name: String) {
         let mut entries = self.lock();
-        if let Some(over) = entries.noted.remove(&Subject { found_by, name: bounded_name(name) }) {
+        if let Some(over) = entries.noted.remove(&Subject { found_by: found_by.into(), name: bounded_name(name) }) {
             self.show(found_by, &over.kind, -1);
         }
         if entries.noted.len() < MAX_PROBLEMS / 2 {
@@ -202,7 +202,7 @@ impl ProblemBook {
         self.len.store(entries.noted.len(), Ordering::Relaxed);
     }
 
-    /// The first `limit` problems, in order of who found them and what they concern.
+    /// The first `limit` problems, in order of finder and name.
     #[must_use]
     pub fn snapshot(&self, limit: usize) -> Vec<Problem> {
         let entries = self.lock();
@@ -210,7 +210,7 @@ impl ProblemBook {
         problems.map(|(subject, noted)| Problem { subject: subject.clone(), reason: noted.reason.clone() }).collect()
     }
 
-    /// Entries came or went. A series stays when it falls to 0: there are as many as there are kinds.
+    /// Changes the gauge. A series stays when it falls to 0; there is one for each kind at most.
     fn show(&self, found_by: &str, kind: &str, change: i64) {
         if let Some(gauge) = &self.gauge {
             gauge.with_label_values(&[found_by, kind]).add(change);
@@ -224,8 +224,8 @@ impl ProblemBook {
 }
 
 impl Entries {
-    fn may_log(&mut self, now: Instant, found_by: &'static str, kind: &str) -> bool {
-        match self.gates.entry((found_by, kind.to_owned())) {
+    fn may_log(&mut self, now: Instant, found_by: &str, kind: &str) -> bool {
+        match self.gates.entry((found_by.into(), kind.to_owned())) {
             Entry::Vacant(vacant) => drop(vacant.insert(Gate { opens: now + LOG_INTERVAL, rest: 0 })),
             Entry::Occupied(mut gate) if gate.get().opens <= now => gate.get_mut().opens = now + LOG_INTERVAL,
             Entry::Occupied(mut gate) => {
@@ -237,7 +237,7 @@ impl Entries {
     }
 }
 
-/// Text of at most [`MAX_TEXT`] bytes, and a sign where some is missing.
+/// The text, cut to [`MAX_TEXT`] bytes with a mark if it is longer.
 #[must_use]
 pub fn shortened(text: &str) -> Cow<'_, str> {
     if text.len() <= MAX_TEXT {
@@ -250,7 +250,7 @@ pub fn shortened(text: &str) -> Cow<'_, str> {
     format!("{}… ({} bytes)", &text[..end], text.len()).into()
 }
 
-/// A name that stays the same for the same name, and different for different ones, however long they are.
+/// A short name for a name of any length: the same for the same name, different for different names.
 fn bounded_name(name: String) -> String {
     if name.len() <= MAX_TEXT {
         return name;
@@ -260,7 +260,7 @@ fn bounded_name(name: String) -> String {
     format!("{}#{:016x}", shortened(&name), hasher.finish())
 }
 
-/// Logs, until cancelled, how many problems of a book were not logged one by one.
+/// Logs, until cancelled, the number of problems of a book that were not logged one by one.
 ///
 /// # Cancel safety
 /// May be dropped at any time.
@@ -269,7 +269,7 @@ pub async fn log_rest(book: ProblemBook, cancel: CancellationToken) {
         for Rest { found_by, kind, count } in book.take_rest(Instant::now()) {
             warn!(
                 syncer = %book.syncer,
-                found_by,
+                %found_by,
                 kind,
                 count,
                 "more of this kind cannot be converted or are not valid; bulrush status names them"
@@ -281,6 +281,7 @@ pub async fn log_rest(book: ProblemBook, cancel: CancellationToken) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::calico::syncers::FELIX;
     use crate::metrics::SyncerMetrics;
 
     /// Every problem a kind of its own, so that nothing is quiet.
@@ -290,7 +291,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn of_one_kind_one_problem_is_logged_and_the_rest_is_counted() {
-        let book = ProblemBook::new(SyncerType::Felix);
+        let book = ProblemBook::new(FELIX);
         let start = Instant::now();
         let report = |at: Duration, kind: &str, name: &str| {
             book.report_at(start + at, "Pod", kind, format!("{kind} {name}"), "bad")
@@ -318,7 +319,7 @@ mod tests {
 
     #[test]
     fn absurd_texts_are_cut_and_still_told_apart() {
-        let book = ProblemBook::new(SyncerType::Felix);
+        let book = ProblemBook::new(FELIX);
         let name = |end: &str| format!("{}{end}", "é".repeat(1_000_000));
         assert_eq!(report(&book, &name("1"), &"x".repeat(1_000_000)), Novelty::New);
         assert_eq!(report(&book, &name("2"), "x"), Novelty::New);
@@ -332,7 +333,7 @@ mod tests {
 
     #[test]
     fn a_problem_is_new_once_per_reason_and_again_after_it_was_over() {
-        let book = ProblemBook::new(SyncerType::Felix);
+        let book = ProblemBook::new(FELIX);
         assert!(book.is_empty());
         assert_eq!(report(&book, "a/b", "bad address"), Novelty::New);
         assert_eq!(report(&book, "a/b", "bad address"), Novelty::Known);
@@ -346,8 +347,8 @@ mod tests {
 
     #[test]
     fn the_gauge_shows_what_is_wrong_now() {
-        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-        let book = ProblemBook::new(SyncerType::Felix).shown_by(metrics.problems.clone());
+        let metrics = SyncerMetrics::unregistered();
+        let book = ProblemBook::new(FELIX).shown_by(metrics.problems.clone());
         let shown = |found_by: &str, kind: &str| metrics.problems.with_label_values(&[found_by, kind]).get();
         for name in ["a", "b", "a"] {
             let _ = book.report("Pod", "v1/Pod", name.to_owned(), "bad");
@@ -368,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_flood_is_bounded_and_says_so_once() {
-        let book = ProblemBook::new(SyncerType::Felix);
+        let book = ProblemBook::new(FELIX);
         let novelties: Vec<_> = (0..MAX_PROBLEMS + 3).map(|n| report(&book, &n.to_string(), "bad")).collect();
         assert_eq!(book.len(), MAX_PROBLEMS);
         assert_eq!(novelties[MAX_PROBLEMS..], [Novelty::FullNow, Novelty::Full, Novelty::Full]);

@@ -1,4 +1,4 @@
-//! How much memory a replica needs: the formula of docs/operations.md under "Sizing", whose figures are measured (docs/performance.md).
+//! The memory that a replica needs, by the formula of docs/operations.md under "Sizing". Its figures are measured (docs/performance.md).
 
 /// The process itself.
 const BASE: u64 = 20 << 20;
@@ -22,7 +22,7 @@ pub fn memory(keys: u64, nodes: u64, tls: bool) -> u64 {
 mod tests {
     use super::*;
 
-    /// The example of docs/operations.md, which reckons with decimal thousands.
+    /// The example of docs/operations.md, which uses decimal thousands.
     #[test]
     fn the_estimate_is_that_of_the_sizing_text() {
         assert_eq!(memory(33_000, 1_000, false) >> 20, 80);

@@ -1,30 +1,31 @@
-//! The state of a running Bulrush as one JSON document: what `/status` serves and `bulrush status` prints.
+//! The state of a running Bulrush as one JSON document. `/status` serves it, and `bulrush status` prints it.
 //!
-//! The composition root implements [`StatusSource`] from the structures that metrics read too. Field names are an
-//! interface: tools read them. Fields are only ever added, and every field has a default, so that a newer program can
-//! read an older server's document.
+//! The composition root makes it ([`StatusSource`]) from the structures that metrics read too. Tools read the fields by their
+//! names, so fields are only added, never changed. Every field has a default, so that a newer program can read an older
+//! server's document.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-/// How many clients a snapshot lists when nobody asks for another number: those that one looks at first. A server may have
-/// tens of thousands, and the document of all of them has megabytes.
+/// Number of clients that a snapshot lists by default. A server may have tens of thousands, and the document with all of them
+/// has megabytes.
 pub const DEFAULT_CLIENTS: usize = 10;
 
-/// Which clients a snapshot lists. As text, for queries and options: a number, or `all`.
+/// The clients that a snapshot lists. As text, in queries and options: a number, or `all`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Listed {
-    /// At most so many, those that are furthest behind.
+    /// The clients that are furthest behind, at most this number.
     Slowest(usize),
     /// Every one.
     All,
 }
 
 impl Listed {
-    /// How many of `present` clients are listed.
+    /// Number of clients that are listed if `present` are connected.
     #[must_use]
     pub fn of(self, present: usize) -> usize {
         match self {
@@ -60,17 +61,8 @@ impl FromStr for Listed {
     }
 }
 
-/// Makes snapshots of the state.
-pub trait StatusSource: Send + Sync + 'static {
-    /// The state now, with these clients. Called on the HTTP thread: must not wait for anything but short locks.
-    fn snapshot(&self, listed: Listed) -> Snapshot;
-}
-
-impl<F: Fn(Listed) -> Snapshot + Send + Sync + 'static> StatusSource for F {
-    fn snapshot(&self, listed: Listed) -> Snapshot {
-        self(listed)
-    }
-}
+/// Makes a snapshot of the present state, with these clients. Called on the HTTP thread: must not wait for anything but short locks.
+pub type StatusSource = Arc<dyn Fn(Listed) -> Snapshot + Send + Sync>;
 
 /// The state of the process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -82,15 +74,15 @@ pub struct Snapshot {
     pub uptime_secs: f64,
     /// `running` or `draining`.
     pub phase: String,
-    /// Where agents connect to.
+    /// The address for agents.
     pub listening: String,
     /// The datastore.
     pub datastore: Datastore,
     /// The syncers, in Typha's order.
     pub syncers: Vec<Syncer>,
-    /// How many clients are connected, by their state.
+    /// Number of connected clients by state.
     pub client_states: BTreeMap<String, u64>,
-    /// The clients that are furthest behind, the slowest first: as many as were asked for.
+    /// The clients that are furthest behind, slowest first: the number that was asked for.
     pub clients: Vec<Client>,
 }
 
@@ -101,7 +93,7 @@ pub struct Datastore {
     /// `etcdv3`, `file`, …
     #[serde(rename = "type")]
     pub datastore_type: String,
-    /// Where it is: endpoints or a path.
+    /// Its endpoints or its path.
     pub location: String,
     /// `connected`, `away`, … in a word.
     pub state: String,
@@ -109,9 +101,9 @@ pub struct Datastore {
     pub last_error: String,
     /// Files that could not be read, for a folder.
     pub file_errors: Vec<FileError>,
-    /// Kinds that may not be listed and are not missed, with the reason.
+    /// Kinds that may not be listed and are not needed, with the reason.
     pub spared: Vec<String>,
-    /// Why the content of a folder is held back, when it is; empty otherwise.
+    /// The reason why the content of a folder is held back; empty if it is not.
     pub held: String,
 }
 
@@ -121,9 +113,9 @@ pub struct Datastore {
 pub struct FileError {
     /// Its path.
     pub file: String,
-    /// The line, from 1, where it is known.
+    /// The line, from 1, if it is known.
     pub line: Option<u64>,
-    /// What is wrong.
+    /// The error.
     pub reason: String,
 }
 
@@ -147,7 +139,7 @@ pub struct Syncer {
     pub unconvertible: u64,
     /// Objects and values that are bad now; the first [`MAX_PROBLEMS`] of them.
     pub problems: Vec<Problem>,
-    /// How many there are, as far as they are remembered.
+    /// Number of bad objects and values, as far as they are remembered.
     pub problem_count: u64,
 }
 
@@ -158,11 +150,11 @@ pub const MAX_PROBLEMS: usize = 100;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Problem {
-    /// Who found it: the source that reads the object, or `validation`.
+    /// The finder: the source that reads the object, or `validation`.
     pub found_by: String,
     /// Kind and name of the object, or the key.
     pub name: String,
-    /// Field, value and what is accepted.
+    /// Field, value, and the values that are accepted.
     pub reason: String,
 }
 
@@ -174,26 +166,26 @@ pub struct Client {
     pub id: u64,
     /// Its address.
     pub peer: String,
-    /// What it calls itself.
+    /// Its own name for itself.
     pub agent: String,
     /// The syncer that it follows.
     pub syncer: String,
-    /// How it is served, for example `gob-snappy`.
+    /// The wire format, for example `gob-snappy`.
     pub format: String,
     /// The release of Calico in whose dialect it is served, for example `v3.31`; `master` for the newest, and for clients of Bulrush's own
     /// protocol.
     pub dialect: String,
-    /// The version of its build, as it says.
+    /// The version of its build, from its hello.
     pub version: String,
     /// `handshake`, `awaiting-ack`, `snapshot`, `following`, `catch-up` or `closing`.
     pub state: String,
     /// The crumb that it has reached.
     pub sequence: u64,
-    /// How much older the first change that it lacks is than the newest change, in seconds.
+    /// Age difference between the first change that it lacks and the newest change, in seconds.
     pub lag_secs: f64,
     /// Updates that it lacks.
     pub lag_updates: u64,
-    /// The crumb up to which it says it has applied everything; `None` when its protocol cannot say so, or it has not.
+    /// The last crumb that it has reported as applied; `None` if it has not reported any, or its protocol cannot.
     pub applied: Option<u64>,
     /// Keys that it said it could not apply. The log has the first of each of its messages, with the reason.
     pub failed_keys: u64,

@@ -4,15 +4,15 @@
 //! when the process is told to stop: one that panics, fails or just ends before that is a [`TaskFailure`], which the
 //! composition root waits for and ends the process with. Per-connection tasks do not belong here: each ends alone.
 //!
-//! Tasks that others depend on, but that come and go (a feed and its pumps, the producer of a snapshot), are
-//! [passing](TaskRegistry::spawn_passing): they may end in peace and are forgotten then; a panic of theirs is a failure like any
-//! other.
+//! Tasks on which others depend, but which come and go (a feed and its pumps, the producer of a snapshot), are
+//! [passing](TaskRegistry::spawn_passing): they may end at any time and are forgotten then; a panic of theirs is a
+//! failure like any other.
 //!
 //! Tasks that hand work to each other may share one task of the runtime ([`TaskRegistry::spawn_together`], [`Relay`]); each
 //! keeps its name and is supervised alone.
 //!
-//! The registry also knows what each task is doing (its last words, how often it ran, whether it is running right now and
-//! since when), which the debug port shows. A task that blocks its thread is thereby found by name.
+//! The registry also knows the activity of each task (its own description, its number of runs, whether it is running
+//! and since when), which the debug port shows. A task that blocks its thread is thereby found by name.
 
 use std::any::Any;
 use std::fmt;
@@ -38,7 +38,7 @@ pub use relay::Relay;
 /// Failures that wait to be read. The first one ends the process, so further ones only need to not block.
 const FAILURES: usize = 16;
 
-/// How a task ended before its time.
+/// A task that ended before its time.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("task {name} {end}")]
 pub struct TaskFailure {
@@ -72,7 +72,7 @@ impl fmt::Display for TaskEnd {
     }
 }
 
-/// What a task may return: nothing, or a result.
+/// The result of a task: nothing, or a `Result`.
 pub trait TaskOutput: Send + 'static {
     /// How the task ended.
     fn end(self) -> TaskEnd;
@@ -97,11 +97,11 @@ impl<E: fmt::Display + Send + 'static> TaskOutput for Result<(), E> {
 /// Spawns and supervises long-lived tasks. Clones share their tasks.
 #[derive(Clone, Debug)]
 pub struct TaskRegistry {
-    shared: Arc<Shared>,
+    inner: Arc<RegistryInner>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct RegistryInner {
     tasks: Mutex<Vec<Arc<Task>>>,
     /// Registries whose tasks are shown with ours.
     included: Mutex<Vec<TaskRegistry>>,
@@ -128,18 +128,18 @@ struct TaskState {
     end: Option<TaskEnd>,
 }
 
-/// What the registry knows of a task, for people and tools.
+/// Information on a task, for people and tools.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskInfo {
     /// Its name.
     pub name: String,
     /// `idle` (waits for something), `running` (holds a worker thread now), or how it ended.
     pub state: String,
-    /// What it said last that it does; may be empty.
+    /// Its latest description of its activity; may be empty.
     pub doing: String,
     /// Seconds since it was spawned.
     pub age_secs: f64,
-    /// How many times it ran.
+    /// Number of its runs.
     pub runs: u64,
     /// Seconds since it began the current run, or since its last run ended.
     pub in_state_secs: f64,
@@ -147,14 +147,14 @@ pub struct TaskInfo {
     pub longest_run_secs: f64,
 }
 
-/// With this a task says what it is doing.
+/// A task describes its activity with this.
 #[derive(Clone, Debug)]
 pub struct TaskHandle {
     task: Arc<Task>,
 }
 
 impl TaskHandle {
-    /// Says in a few words what the task is doing now.
+    /// Describes in a few words the present activity of the task.
     pub fn doing(&self, what: impl Into<String>) {
         self.task.lock().doing = what.into();
     }
@@ -162,7 +162,7 @@ impl TaskHandle {
 
 impl Task {
     fn lock(&self) -> MutexGuard<'_, TaskState> {
-        // Plain assignments happen under this lock, so a panic cannot leave half of one.
+        // Plain assignments happen under this lock, so a panic cannot leave half a change.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -197,7 +197,7 @@ impl TaskRegistry {
     #[must_use]
     pub fn new() -> Self {
         let (failures, failed) = mpsc::channel(FAILURES);
-        let shared = Shared {
+        let inner = RegistryInner {
             tasks: Mutex::default(),
             included: Mutex::default(),
             failures,
@@ -205,7 +205,7 @@ impl TaskRegistry {
             running: watch::Sender::new(0),
             stopping: watch::Sender::new(false),
         };
-        Self { shared: Arc::new(shared) }
+        Self { inner: Arc::new(inner) }
     }
 
     /// Spawns a long-lived task on the current runtime.
@@ -220,7 +220,7 @@ impl TaskRegistry {
         self.spawn_with(name, |_| future);
     }
 
-    /// Spawns a long-lived task that says what it is doing through the handle that it is given.
+    /// Spawns a long-lived task that describes its activity through the handle that it is given.
     ///
     /// # Panics
     /// Outside a tokio runtime, as `tokio::spawn` does.
@@ -234,8 +234,8 @@ impl TaskRegistry {
         tokio::spawn(self.supervise(task, Lasts::ForEver, future));
     }
 
-    /// Spawns a task that may end in peace at any time, and is forgotten then. A panic is a failure, and so is it when the
-    /// runtime drops the task before [`Self::stopping`].
+    /// Spawns a task that may end at any time, and is forgotten then. A panic is a failure, and so is a drop by the
+    /// runtime before [`Self::stopping`].
     pub fn spawn_passing<F>(&self, runtime: &Handle, name: impl Into<String>, future: F)
     where
         F: Future<Output = ()> + Send + 'static,
@@ -243,9 +243,9 @@ impl TaskRegistry {
         runtime.spawn(self.supervise(self.register(name.into()), Lasts::AsLongAsItLikes, future));
     }
 
-    /// Spawns several long-lived tasks as legs of one [`Relay`], so that a hand-over from one to the next costs no trip through
-    /// the scheduler. Those that feed others come before them. They have one thread at a time between them: what is to run
-    /// beside them needs a task of its own.
+    /// Spawns several long-lived tasks as legs of one [`Relay`], so that a hand-over from one to the next costs no trip
+    /// through the scheduler. Legs that feed others come before them. They have one thread at a time between them: work
+    /// that has to run beside them needs a task of its own.
     ///
     /// # Panics
     /// Outside a tokio runtime, as `tokio::spawn` does.
@@ -265,18 +265,18 @@ impl TaskRegistry {
             end: None,
         };
         let task = Arc::new(Task { name, since: Instant::now(), state: Mutex::new(state) });
-        self.shared.lock().push(task.clone());
-        self.shared.running.send_modify(|running| *running += 1);
+        self.inner.lock().push(task.clone());
+        self.inner.running.send_modify(|running| *running += 1);
         task
     }
 
-    /// What the task runs, with its end reported.
+    /// Runs the task, and reports its end.
     fn supervise<F>(&self, task: Arc<Task>, lasts: Lasts, future: F) -> impl Future<Output = ()> + Send + use<F>
     where
         F: Future + Send + 'static,
         F::Output: TaskOutput,
     {
-        let supervised = Supervised { task: task.clone(), lasts, shared: self.shared.clone() };
+        let supervised = Supervised { task: task.clone(), lasts, inner: self.inner.clone() };
         let future = Watched { task, future: Box::pin(future) };
         async move {
             let end = match AssertUnwindSafe(future).catch_unwind().await {
@@ -289,7 +289,7 @@ impl TaskRegistry {
 
     /// From now on a task may end. Call this when the process begins to stop; a panic or error stays a failure.
     pub fn stopping(&self) {
-        self.shared.stopping.send_replace(true);
+        self.inner.stopping.send_replace(true);
     }
 
     /// Waits for a task that ended before its time.
@@ -297,7 +297,7 @@ impl TaskRegistry {
     /// # Cancel safety
     /// Cancel safe: a failure is taken only when the call returns.
     pub async fn failure(&self) -> TaskFailure {
-        let mut failed = self.shared.failed.lock().await;
+        let mut failed = self.inner.failed.lock().await;
         match failed.recv().await {
             Some(failure) => failure,
             // The registry itself holds a sender.
@@ -311,7 +311,7 @@ impl TaskRegistry {
     /// Cancel safe.
     pub async fn all_ended(&self) {
         // The registry itself holds the sender, so this does not end early.
-        let _ = self.shared.running.subscribe().wait_for(|running| *running == 0).await;
+        let _ = self.inner.running.subscribe().wait_for(|running| *running == 0).await;
     }
 
     /// From now on [`Self::dump`] shows the tasks of `other`, too. Its failures and its end stay its own. Must not lead back to
@@ -325,21 +325,21 @@ impl TaskRegistry {
     #[must_use]
     pub fn dump(&self) -> Vec<TaskInfo> {
         let now = Instant::now();
-        let mut all: Vec<TaskInfo> = self.shared.lock().iter().map(|task| task.info(now)).collect();
+        let mut all: Vec<TaskInfo> = self.inner.lock().iter().map(|task| task.info(now)).collect();
         let included = self.included().clone();
         all.extend(included.iter().flat_map(Self::dump));
         all
     }
 
     fn included(&self) -> MutexGuard<'_, Vec<TaskRegistry>> {
-        // One value is pushed under this lock, so a panic cannot leave half of anything.
-        self.shared.included.lock().unwrap_or_else(PoisonError::into_inner)
+        // One value is added under this lock, so a panic cannot leave half a change.
+        self.inner.included.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Shared {
+impl RegistryInner {
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<Task>>> {
-        // One task is pushed or taken out under this lock, so a panic cannot leave half of anything.
+        // One task is added or removed under this lock, so a panic cannot leave half a change.
         self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -357,7 +357,7 @@ enum Lasts {
 struct Supervised {
     task: Arc<Task>,
     lasts: Lasts,
-    shared: Arc<Shared>,
+    inner: Arc<RegistryInner>,
 }
 
 impl Supervised {
@@ -370,16 +370,16 @@ impl Drop for Supervised {
     fn drop(&mut self) {
         let end = self.task.lock().end.get_or_insert(TaskEnd::Dropped).clone();
         let passed = self.lasts == Lasts::AsLongAsItLikes && end == TaskEnd::Ended;
-        let expected = passed || *self.shared.stopping.borrow() && matches!(end, TaskEnd::Ended | TaskEnd::Dropped);
+        let expected = passed || *self.inner.stopping.borrow() && matches!(end, TaskEnd::Ended | TaskEnd::Dropped);
         if passed {
             // Thousands come and go in the life of a process.
-            self.shared.lock().retain(|task| !Arc::ptr_eq(task, &self.task));
+            self.inner.lock().retain(|task| !Arc::ptr_eq(task, &self.task));
         }
         if !expected {
             // A full queue holds enough failures to end the process with.
-            let _ = self.shared.failures.try_send(TaskFailure { name: self.task.name.clone(), end });
+            let _ = self.inner.failures.try_send(TaskFailure { name: self.task.name.clone(), end });
         }
-        self.shared.running.send_modify(|running| *running -= 1);
+        self.inner.running.send_modify(|running| *running -= 1);
     }
 }
 
@@ -409,7 +409,7 @@ impl<F: Future> Future for Watched<F> {
     }
 }
 
-/// The message of a panic, which is a text in all but odd cases.
+/// The message of a panic, which nearly always is a text.
 #[must_use]
 pub fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
@@ -417,87 +417,4 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use tokio_util::sync::CancellationToken;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn a_task_that_ends_early_is_a_failure() {
-        let tasks = TaskRegistry::new();
-        tasks.spawn("lives", std::future::pending::<()>());
-        tasks.spawn("short", async {});
-        assert_eq!(tasks.failure().await.to_string(), "task short ended before it was told to");
-        tasks.spawn("broken", async { Err::<(), _>("no disk") });
-        assert_eq!(tasks.failure().await.to_string(), "task broken failed: no disk");
-    }
-
-    #[tokio::test]
-    async fn a_panic_is_a_failure_even_while_stopping() {
-        let tasks = TaskRegistry::new();
-        tasks.stopping();
-        tasks.spawn("ends", async {});
-        tasks.spawn("panics", async {
-            assert!(std::hint::black_box(false), "that was wrong");
-        });
-        tasks.all_ended().await;
-        let failure = tasks.failure().await;
-        assert_eq!(failure.end, TaskEnd::Panicked("that was wrong".to_owned()));
-        let states: Vec<String> = tasks.dump().into_iter().map(|task| task.state).collect();
-        assert_eq!(states, ["ended", "panicked: that was wrong"]);
-    }
-
-    #[tokio::test]
-    async fn a_passing_task_ends_in_peace_and_is_forgotten_but_its_panic_is_a_failure() {
-        let (tasks, all) = (TaskRegistry::new(), TaskRegistry::new());
-        all.include(&tasks);
-        let here = Handle::current();
-        for n in 0..100 {
-            tasks.spawn_passing(&here, format!("comes and goes {n}"), async {});
-        }
-        tasks.spawn_passing(&here, "stays", std::future::pending());
-        while tasks.dump().len() > 1 {
-            tokio::task::yield_now().await;
-        }
-        assert_eq!(all.dump()[0].name, "stays");
-        assert!(tasks.failure().now_or_never().is_none());
-        tasks.spawn_passing(&here, "panics", async {
-            assert!(std::hint::black_box(false), "that was wrong");
-        });
-        assert_eq!(tasks.failure().await.to_string(), "task panics panicked: that was wrong");
-        assert!(all.failure().now_or_never().is_none(), "each registry has its own failures");
-    }
-
-    #[tokio::test]
-    async fn tasks_that_share_one_are_supervised_each_by_its_name() {
-        let tasks = TaskRegistry::new();
-        let panics = async {
-            assert!(std::hint::black_box(false), "that was wrong");
-        };
-        let legs = [("lives", std::future::pending().boxed()), ("panics", panics.boxed()), ("short", async {}.boxed())];
-        tasks.spawn_together(legs.map(|(name, leg)| (name.to_owned(), leg)));
-        assert_eq!(tasks.failure().await.to_string(), "task panics panicked: that was wrong");
-        assert_eq!(tasks.failure().await.to_string(), "task short ended before it was told to");
-        let states: Vec<String> = tasks.dump().into_iter().map(|task| task.state).collect();
-        assert_eq!(states, ["idle", "panicked: that was wrong", "ended"]);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn tasks_end_in_order_when_told_to() {
-        let tasks = TaskRegistry::new();
-        let stop = CancellationToken::new();
-        let token = stop.clone();
-        tasks.spawn_with("follower", |handle| async move {
-            handle.doing("following");
-            token.cancelled().await;
-        });
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        let info = tasks.dump().remove(0);
-        assert_eq!((info.state.as_str(), info.doing.as_str(), info.runs), ("idle", "following", 1));
-        assert!((info.age_secs - 3.0).abs() < 0.1, "{info:?}");
-        tasks.stopping();
-        stop.cancel();
-        tasks.all_ended().await;
-        assert!(tasks.failure().now_or_never().is_none());
-    }
-}
+mod tests;

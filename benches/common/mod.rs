@@ -1,19 +1,20 @@
-//! Endpoints as a real cluster has them: objects as `calicoctl` leaves them in etcd, and what agents get of them.
+//! Endpoints as a real cluster has them: objects as `calicoctl` leaves them in etcd, and the updates that agents get.
 //!
 //! For the benches `micro` and `memory`, which need no datastore.
 
 use std::time::Duration;
 
+use bulrush::calico::processors::{Context, workload_endpoint};
 use bulrush::datastore::{Dialect, Object, ObjectId};
 use bulrush::model::{Update, UpdateType};
-use bulrush::syncer::processors::{Context, ObjectEvent, Processor, workload_endpoint};
+use bulrush::syncer::processor::{ObjectEvent, Processor};
 use bytes::Bytes;
 
 /// Endpoints per node, as in the published figures.
 pub(crate) const PER_NODE: usize = 50;
 const NAMESPACES: usize = 50;
 
-/// The WorkloadEndpoint number `i` of `total`; `seq` is a label that churn changes.
+/// WorkloadEndpoint number `i` of `total`; `seq` is a label that churn changes.
 pub(crate) fn endpoint(i: usize, total: usize, seq: usize) -> Object {
     let (namespace, node) = (i % NAMESPACES, i % (total / PER_NODE).max(1));
     let (a, b, c) = (i >> 16 & 0xff, i >> 8 & 0xff, i & 0xff);
@@ -42,7 +43,7 @@ impl Converter {
         Self { processor: workload_endpoint::new(&Context::default()), pairs: Vec::new() }
     }
 
-    /// The update that endpoint number `i` leads to.
+    /// The update made from endpoint number `i`.
     pub(crate) fn update(&mut self, i: usize, total: usize, seq: usize) -> Update {
         let object = endpoint(i, total, seq);
         self.processor.process(ObjectEvent::Put(&object), &mut self.pairs).expect("the object is good");

@@ -1,9 +1,9 @@
-//! What can be asked for on the command line.
+//! The options of the command line.
 
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail, ensure};
-use bulrush::model::release::Release;
+use bulrush::calico::release::Release;
 use clap::{Parser, ValueEnum};
 
 use crate::data;
@@ -11,13 +11,13 @@ use crate::load::manner::Share;
 use crate::probe::Wire;
 use crate::proc;
 use crate::reflector::Reading;
-use crate::sweep::Sweep;
+use crate::sweep::{Axis, Sweep};
 use crate::tls::{Files, Tls};
 
 /// Descriptors that this process needs besides connections: etcd's client, files, standard streams, epoll.
 const OTHER_DESCRIPTORS: usize = 200;
 
-/// What to measure.
+/// Scenario to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scenario {
     /// Changes at a steady rate while agents are connected, beside the floor.
@@ -41,10 +41,10 @@ pub(crate) enum Data {
     D100,
 }
 
-/// How changes reach a Kubernetes API server.
+/// Way of changes to a Kubernetes API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Writes {
-    /// Straight into the API server's etcd, as when another replica of it was asked: here it only has to watch.
+    /// Written straight into the API server's etcd, as by another replica: this API server only watches.
     Etcd,
     /// A merge patch of the pod through the API server.
     Patch,
@@ -52,22 +52,22 @@ pub(crate) enum Writes {
     Replace,
 }
 
-/// How much a pod holds.
+/// Size of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Pods {
     /// As a Deployment's pod looks once it runs: 7 KB of JSON, managedFields included.
     Full,
-    /// What agents need of it, without managedFields: 1 KB.
+    /// Only the fields that agents need, without managedFields: 1 KB.
     Lean,
 }
 
 #[derive(Clone, Debug, Parser)]
 #[command(about = "Measures a sync server from its datastore to its agents")]
 pub(crate) struct Args {
-    /// What to measure; churn unless --quick tries everything.
+    /// Scenario to measure; churn by default; --quick runs all.
     #[arg(long, value_enum)]
     pub(crate) scenario: Option<Scenario>,
-    /// Agents in all: the probes among them, and those that misbehave.
+    /// All agents, including probes, and slow and stuck agents.
     #[arg(long, default_value_t = 502)]
     pub(crate) clients: usize,
     /// Agents that decode and time; the others count bytes.
@@ -97,10 +97,10 @@ pub(crate) struct Args {
     /// Run once for each value: clients=22,102,502 or rate=… or endpoints=…; prints an array.
     #[arg(long)]
     pub(crate) sweep: Option<Sweep>,
-    /// What agents ask for.
+    /// Compression that agents ask for.
     #[arg(long, value_enum, default_value = "snappy")]
     pub(crate) wire: Wire,
-    /// Releases of Calico as whose agents they speak, in turn: v3.31,master [default: a version that names none, with modern keys]
+    /// Releases of Calico that agents claim to be of, in turn: v3.31,master [default: a version without a release, with modern keys]
     #[arg(long, value_delimiter = ',', value_name = "RELEASE")]
     pub(crate) dialects: Vec<Release>,
     /// Do not run the floor beside a churn.
@@ -109,17 +109,17 @@ pub(crate) struct Args {
     /// Bytes of a message, in the scenario floor.
     #[arg(long, default_value_t = 550)]
     pub(crate) message_bytes: u32,
-    /// Threads that look after the counting agents; 2 with TLS unless said otherwise.
+    /// Threads for the counting agents; 2 by default with TLS.
     #[arg(long)]
     pub(crate) load_threads: Option<usize>,
 
     /// The server reads a Kubernetes API server, which is started for it, instead of etcd.
     #[arg(long, conflicts_with_all = ["etcd", "server"])]
     pub(crate) kubernetes: bool,
-    /// How changes reach the API server.
+    /// Way of changes to the API server.
     #[arg(long, value_enum, default_value = "etcd", requires = "kubernetes")]
     pub(crate) writes: Writes,
-    /// How much a pod holds.
+    /// Size of a pod.
     #[arg(long, value_enum, default_value = "full", requires = "kubernetes")]
     pub(crate) pods: Pods,
     /// A further flag of kube-apiserver; may be repeated.
@@ -138,13 +138,13 @@ pub(crate) struct Args {
     /// Start this program instead of the one just built. It is given Typha's variables.
     #[arg(long, conflicts_with = "server")]
     pub(crate) program: Option<PathBuf>,
-    /// Where the server that is started writes its log (warnings and errors).
+    /// File for the log of the started server (warnings and errors).
     #[arg(long, conflicts_with = "server")]
     pub(crate) server_log: Option<PathBuf>,
     /// Use the etcd at this URL instead of starting one. It is filled with the bench's data: never a cluster's own.
     #[arg(long)]
     pub(crate) etcd: Option<String>,
-    /// What the server is called in results and plots.
+    /// Name of the server in results and plots.
     #[arg(long)]
     pub(crate) label: Option<String>,
 
@@ -173,14 +173,14 @@ pub(crate) struct Args {
     /// Agents that never read: a number or a share.
     #[arg(long, default_value = "0")]
     pub(crate) stuck: Share,
-    /// Connections that never say anything, opened during the first half of the churn.
+    /// Connections that send nothing, opened during the first half of the churn.
     #[arg(long, default_value_t = 0)]
     pub(crate) half_open: usize,
-    /// Agents a second that connect, take a snapshot and leave, during the churn.
+    /// Agents per second that connect, take a snapshot and leave, during the churn.
     #[arg(long, default_value_t = 0)]
     pub(crate) storm: u32,
 
-    /// Small runs of everything (or of --scenario) that only show that it works, within two minutes.
+    /// Small runs of all scenarios (or of --scenario), within two minutes, to show that they work.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Draw this SVG file from results saved before, instead of measuring.
@@ -190,22 +190,36 @@ pub(crate) struct Args {
     #[arg(requires = "plot")]
     pub(crate) results: Vec<PathBuf>,
 
-    /// Internal: be the floor server.
+    /// Internal: run as the floor server.
     #[arg(long, hide = true, num_args = 4, value_names = ["CLIENTS", "BYTES", "RATE", "MESSAGES"])]
     pub(crate) be_floor: Option<Vec<u32>>,
-    /// Internal: be the reflector, with this kubeconfig.
+    /// Internal: run as the reflector, with this kubeconfig.
     #[arg(long, hide = true)]
     pub(crate) be_reflector: Option<PathBuf>,
-    /// Internal: how the reflector reads.
+    /// Internal: the reflector's way of reading.
     #[arg(long, hide = true, value_enum, default_value = "pages")]
     pub(crate) reading: Reading,
-    /// Given by `cargo bench`; means nothing here.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     pub(crate) bench: bool,
 }
 
 impl Args {
-    /// Puts presets into place and checks what clap cannot.
+    /// The arguments of each run of a sweep.
+    pub(crate) fn runs(&self, sweep: &Sweep) -> Vec<Self> {
+        let with = |value: u32| {
+            let (mut args, size) = (self.clone(), value as usize);
+            match sweep.axis {
+                Axis::Clients => args.clients = size.max(args.probes),
+                Axis::Rate => args.rate = Some(value),
+                Axis::Endpoints => args.endpoints = size,
+            }
+            args
+        };
+        sweep.values.iter().copied().map(with).collect()
+    }
+
+    /// Fills in presets, and makes the checks that clap cannot make.
     pub(crate) fn complete(mut self) -> anyhow::Result<Self> {
         match self.data {
             Some(Data::D10) => self.endpoints = 10_000,
@@ -240,12 +254,12 @@ impl Args {
         Ok(())
     }
 
-    /// What to measure when one thing is.
+    /// The scenario of a single measurement.
     pub(crate) fn scenario(&self) -> Scenario {
         self.scenario.unwrap_or(Scenario::Churn)
     }
 
-    /// How much of everything etcd holds.
+    /// Numbers of objects in etcd.
     pub(crate) fn size(&self) -> data::Size {
         let size = data::Size::of(self.endpoints);
         data::Size {
@@ -255,7 +269,7 @@ impl Args {
         }
     }
 
-    /// Changes a second, for a scenario that needs some.
+    /// Changes per second, for a scenario that needs changes.
     pub(crate) fn churn_rate(&self) -> anyhow::Result<u32> {
         match self.rate.unwrap_or(200) {
             0 => bail!("--rate must be at least 1"),
@@ -263,28 +277,28 @@ impl Args {
         }
     }
 
-    /// Agents that count.
+    /// Number of counting agents.
     pub(crate) fn counting(&self) -> usize {
         self.clients - self.probes
     }
 
-    /// Threads that look after them.
+    /// Number of threads for the counting agents.
     pub(crate) fn load_threads(&self) -> usize {
         self.load_threads.unwrap_or(if self.tls { 2 } else { 1 })
     }
 
-    /// As whose agent the `i`th of them speaks; `None`: its version names no release.
+    /// Release that agent number `i` claims to be of; `None`: its version names no release.
     pub(crate) fn dialect(&self, i: usize) -> Option<Release> {
         self.dialects.get(i % self.dialects.len().max(1)).copied()
     }
 
-    /// What the server is called.
+    /// The server's name.
     pub(crate) fn label(&self) -> String {
         let name = || self.program.as_ref().and_then(|path| Some(path.file_name()?.to_str()?.to_owned()));
         self.label.clone().or_else(|| self.server.clone()).or_else(name).unwrap_or_else(|| "Bulrush".to_owned())
     }
 
-    /// The agents' TLS with a server that runs already.
+    /// The agents' TLS for a server that runs already.
     pub(crate) fn own_tls(&self) -> anyhow::Result<Option<Tls>> {
         if !self.tls {
             return Ok(None);

@@ -9,28 +9,28 @@ use crate::probe::{Table, Written};
 use crate::progress::Step;
 use crate::store::Store;
 
-const UNPOISONED: &str = "nobody panics while holding the table of writes";
+const UNPOISONED: &str = "no panic while the table of writes is locked";
 
-/// What became of the writes.
+/// Result of the writes.
 pub(crate) struct Outcome {
-    /// How long each took until it was answered, in milliseconds, in order.
+    /// Time until each write was answered, in milliseconds, in order.
     pub(crate) took_ms: Vec<f64>,
 }
 
-/// Prepares the table for `changes` changes that were never written before.
+/// Prepares the table for `changes` new changes.
 pub(crate) fn prepare(store: &Store, written: &Written, changes: usize) {
     let first = store.take_numbers(changes);
     *written.lock().expect(UNPOISONED) = Table { first, at: vec![None; changes] };
 }
 
-/// Writes the changes of the table. The clock of a change starts when its write does.
+/// Writes the changes of the table. The clock of a change starts with its write.
 pub(crate) async fn write(store: &Store, written: &Written, rate: u32) -> anyhow::Result<Outcome> {
     let (first, changes) = {
         let table = written.lock().expect(UNPOISONED);
         (table.first, table.at.len())
     };
     let mut tick = tokio::time::interval(Duration::from_secs(1) / rate);
-    // Ticks that the machine missed are made up for, so that the rate holds.
+    // Missed ticks are made up for, so that the rate holds.
     tick.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut writes = JoinSet::new();
     let mut took_ms = Vec::with_capacity(changes);

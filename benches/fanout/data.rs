@@ -9,7 +9,7 @@ const PREFIX: &str = "/calico/resources/v3/projectcalico.org";
 /// Puts per transaction: etcd's default limit is 128.
 const TXN_OPS: usize = 100;
 
-/// How much of everything.
+/// Numbers of objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) endpoints: usize,
@@ -31,7 +31,7 @@ pub(crate) fn endpoint_key(i: usize, size: Size) -> String {
     format!("{PREFIX}/workloadendpoints/ns-{namespace}/node--{node}-k8s-web--{i}-eth0")
 }
 
-/// The value of endpoint `i`; `seq` shows up in the label `bench-seq` of what agents receive.
+/// The value of endpoint `i`; agents receive `seq` as the label `bench-seq`.
 pub(crate) fn endpoint_value(i: usize, seq: u64, size: Size) -> String {
     let (namespace, node) = (i % 50, i % size.nodes);
     let (a, b, c) = (i >> 16 & 0xff, i >> 8 & 0xff, i & 0xff);

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 
-/// How the floor server is told what to do: it reads these from its arguments.
+/// Settings of the floor server, read from its arguments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Floor {
-    /// Connections to wait for before it starts.
+    /// Connections that it waits for before it sends.
     pub(crate) clients: usize,
     /// Bytes per message.
     pub(crate) bytes: usize,
@@ -33,7 +33,7 @@ pub(crate) fn serve(floor: Floor) -> anyhow::Result<()> {
         let (mut stream, _) = listener.accept().context("accept at the floor server")?;
         stream.set_nodelay(true)?;
         let _ = stream.read(&mut hello).context("read a hello at the floor server")?;
-        // A word back: agents come in waves, and the next one waits for it.
+        // Answered, because agents come in waves, and the next wave waits for the answers.
         stream.write_all(b"!").context("answer a hello at the floor server")?;
         streams.push(stream);
     }

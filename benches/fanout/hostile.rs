@@ -1,7 +1,7 @@
-//! Hostile company besides the agents: connections that never say a word, and agents that come and go.
+//! Hostile connections beside the agents: connections that send nothing, and a storm of agents that come and go.
 //!
-//! One thread opens them at the rate asked for, reads what the storm is sent, and counts what becomes of both. All of it ends when
-//! the [`Company`] is dismissed.
+//! One thread opens all of them at the given rate, reads the snapshots of the storm, and counts the outcomes. It ends when the
+//! [`Company`] is dismissed.
 
 use std::collections::HashMap;
 use std::io::ErrorKind;
@@ -21,49 +21,49 @@ use crate::load::manner::Manner;
 use crate::load::socket;
 use crate::tls::Tls;
 
-/// How often due connections are opened.
+/// Pause between two looks for connections that are due.
 const TICK: Duration = Duration::from_millis(10);
-/// Agents of a storm that may be connected at once. A server that does not keep up with a storm gets fewer newcomers.
+/// Most agents of a storm at once. A server that does not keep up gets fewer new ones.
 const STORM_AT_ONCE: usize = 1_000;
 const BUFFER: usize = 256 * 1024;
-/// Numbers of connections, for their source addresses: apart from the agents'.
+/// Number of the first hostile connection, which decides its source address. Apart from the agents' numbers.
 const FIRST_NUMBER: usize = 500_000;
 
-/// Which company to have.
+/// Settings of the hostile connections.
 #[derive(Clone)]
 pub(crate) struct Invitation {
     pub(crate) server: SocketAddr,
     pub(crate) tls: Option<Tls>,
-    /// Connections that say nothing, opened evenly within `over`.
+    /// Connections that send nothing, opened evenly within `over`.
     pub(crate) half_open: usize,
     pub(crate) over: Duration,
-    /// Agents a second that connect, take a snapshot of `snapshot` bytes, and leave.
+    /// Agents per second that connect, take a snapshot of `snapshot` bytes, and leave.
     pub(crate) storm: u32,
     pub(crate) snapshot: u64,
     pub(crate) greeting: Vec<u8>,
 }
 
-/// What became of them.
+/// Outcome of the hostile connections.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Outcome {
-    /// Half-open connections that were begun, those that were established, and those that the server ended.
+    /// Half-open connections: begun, established, and ended by the server.
     pub(crate) half_open: usize,
     pub(crate) half_open_established: usize,
     pub(crate) half_open_cut: usize,
-    /// Agents of the storm that came, those that got a whole snapshot, and those that were cut.
+    /// Agents of the storm: come, served with a whole snapshot, and cut.
     pub(crate) storm: usize,
     pub(crate) storm_served: usize,
     pub(crate) storm_cut: usize,
 }
 
-/// Running company.
+/// The running hostile connections.
 pub(crate) struct Company {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<anyhow::Result<Outcome>>>,
 }
 
 impl Company {
-    /// Starts it, if any is invited.
+    /// Starts the hostile connections, if any are asked for.
     pub(crate) fn start(invitation: Invitation) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
         if invitation.half_open == 0 && invitation.storm == 0 {
@@ -75,7 +75,7 @@ impl Company {
         Ok(Self { stop, thread: Some(thread) })
     }
 
-    /// Ends it and says what became of it. `None` if there was none.
+    /// Ends all of them and returns the outcome. `None` if there were none.
     pub(crate) fn dismiss(&mut self) -> anyhow::Result<Option<Outcome>> {
         self.stop.store(true, Ordering::Relaxed);
         let Some(thread) = self.thread.take() else { return Ok(None) };
@@ -91,7 +91,7 @@ impl Drop for Company {
 
 struct Guest {
     connection: Connection,
-    /// An agent of the storm, and how much of its snapshot it has; else a connection that says nothing.
+    /// Whether it is an agent of the storm; otherwise it sends nothing.
     storm: bool,
     received: u64,
 }

@@ -1,5 +1,5 @@
 //! Measures a server of Calico's sync protocol, from a change written to its datastore to the last agent that has it. For us,
-//! and for operators who want to know what their server bears.
+//! and for operators who want to know the limits of their server.
 //!
 //! ```text
 //! cargo bench --bench fanout                                        # D10: 502 agents, 10,000 endpoints, 200 changes/s, beside the floor
@@ -26,15 +26,15 @@
 //!
 //! | file | duty |
 //! |---|---|
-//! | `args`, `sweep` | what can be asked for |
-//! | `store`, `data`, `kubernetes`, `changes` | the datastore, what it holds, and writing to it |
+//! | `args`, `sweep` | the command line |
+//! | `store`, `data`, `kubernetes`, `changes` | the datastore, its content, and writing to it |
 //! | `server`, `tls`, `session` | the server under test |
 //! | `probe` | agents that decode and time |
 //! | `load` | agents that only count, thousands of them |
 //! | `hostile` | half-open connections, reconnect storms |
-//! | `floor`, `reflector`, `relay` | what to compare with |
-//! | `scenario` | what is measured |
-//! | `proc`, `progress`, `report`, `plot` | looking at processes, telling what came of it |
+//! | `floor`, `reflector`, `relay` | programs to compare with, and a relay that counts bytes |
+//! | `scenario` | the measurements |
+//! | `proc`, `progress`, `report`, `plot` | CPU time and memory, progress, results |
 
 #![allow(
     missing_docs,
@@ -77,6 +77,7 @@ mod need;
 #[allow(dead_code, reason = "tests use more of it")]
 mod real_etcd;
 #[path = "../../tests/support/wait.rs"]
+#[allow(dead_code, reason = "tests use more of it")]
 mod wait;
 
 use std::time::Duration;
@@ -88,15 +89,15 @@ use serde_json::Value;
 use args::Args;
 use store::Store;
 
-/// How long `--quick` may take. It takes half a minute where nothing else runs.
+/// Longest time of `--quick`. It takes half a minute on an idle machine.
 const QUICK_LIMIT: Duration = Duration::from_secs(110);
 
-/// Measures everything that was asked for. One result, or several for a sweep.
+/// Makes the measurements of the command line. One result, or several for a sweep.
 async fn measure(args: &Args) -> anyhow::Result<Value> {
     if let Some(sweep) = &args.sweep {
         let mut results = Vec::new();
         let mut store = None;
-        for run in sweep.runs(args) {
+        for run in args.runs(sweep) {
             run.check_descriptors()?;
             if store.is_none() || sweep.changes_data() {
                 store = Some(Store::start(&run).await?);
@@ -117,7 +118,7 @@ async fn measure(args: &Args) -> anyhow::Result<Value> {
     Ok(result)
 }
 
-/// Tries everything with little of it.
+/// Runs every scenario with small numbers.
 async fn quick(args: &Args) -> anyhow::Result<Value> {
     let store = Store::start(args).await?;
     let mut results = Vec::new();

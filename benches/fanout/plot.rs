@@ -1,4 +1,4 @@
-//! Draws saved results: latency and CPU time per client against what varied, of one or several servers in one picture.
+//! Draws saved results: latency and CPU time per client against the varied setting, for one or several servers in one picture.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ const COLOURS: [RGBColor; 6] = [
     RGBColor(90, 90, 90),
     RGBColor(180, 140, 0),
 ];
-/// What can vary, and how an axis says it.
+/// Settings that can vary, and their names at an axis.
 const AXES: &[(&str, &str)] = &[("clients", "agents"), ("rate", "changes a second"), ("endpoints", "endpoints")];
 
 /// One measurement.
@@ -32,10 +32,10 @@ struct Point {
     cpu: Option<f64>,
 }
 
-/// The measurements of each server, by its name, in the order of what varied.
+/// Measurements by the server's name, in the order of the varied setting.
 type Series = BTreeMap<String, Vec<Point>>;
 
-/// Draws `file` from results, a row of charts for each thing that varied.
+/// Draws `file` from results, with a row of charts for each varied setting.
 pub(crate) fn draw(file: &Path, results: &[PathBuf]) -> anyhow::Result<()> {
     let mut all = Vec::new();
     for path in results {
@@ -66,7 +66,7 @@ pub(crate) fn draw(file: &Path, results: &[PathBuf]) -> anyhow::Result<()> {
     root.present().map_err(words).with_context(|| format!("write {}", file.display()))
 }
 
-/// An error of the drawing library borrows from what is drawn.
+/// Converts an error of the drawing library, which borrows from the drawing.
 fn words(error: impl std::fmt::Display) -> anyhow::Error {
     anyhow::anyhow!("{error}")
 }
@@ -89,14 +89,14 @@ fn series(all: &[Value], axis: &str) -> Series {
     series
 }
 
-/// The least and greatest of some numbers, with room around them; for a logarithmic axis.
+/// Range of some numbers, with room around them, for a logarithmic axis.
 fn range(numbers: impl Iterator<Item = f64> + Clone) -> std::ops::Range<f64> {
     let least = numbers.clone().filter(|n| *n > 0.0).fold(f64::MAX, f64::min);
     let greatest = numbers.fold(f64::MIN, f64::max);
     if least > greatest { 0.1..1.0 } else { least / 1.3..greatest * 1.3 }
 }
 
-/// Numbers within a range to put at a logarithmic axis: 1, 2, 5, 10, 20, …
+/// Labels of a logarithmic axis within a range: 1, 2, 5, 10, 20, …
 fn rounded_within(range: &std::ops::Range<f64>) -> Vec<f64> {
     let decades = (-3..7).map(|power| 10_f64.powi(power));
     decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|n| n * decade)).filter(|n| range.contains(n)).collect()

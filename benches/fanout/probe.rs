@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, bail};
-use bulrush::model::release::Release;
+use bulrush::calico::release::Release;
 use bulrush::syncproto::gob::{self, Limits};
 use bulrush::syncproto::messages::{ClientHello, GobTime, Message, Pong};
 use bulrush::syncproto::snappy;
@@ -17,40 +17,40 @@ use tokio::time::Instant;
 
 use crate::tls::Tls;
 
-/// When each change of a run was written. Numbers go on from run to run, so that a change is never one that was there already.
+/// Time of each change's write in a run. Numbers go on from run to run, so that no number occurs twice.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     /// The number of the first change.
     pub(crate) first: usize,
-    /// When each was written.
+    /// Time of each write.
     pub(crate) at: Vec<Option<Instant>>,
 }
 
-/// The table of a run, shared by who writes and who reads.
+/// The table of a run, shared by its writer and its probes.
 pub(crate) type Written = Arc<Mutex<Table>>;
 
-/// What a probe has seen.
+/// Observations of a probe.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// Keys until it was in sync.
+    /// Keys received before in-sync.
     pub(crate) keys: usize,
     pub(crate) in_sync: bool,
-    /// When it was in sync, and how many bytes it had read from the connection by then.
+    /// Time of in-sync, and the number of bytes read from the connection before it.
     pub(crate) in_sync_at: Option<Instant>,
     pub(crate) in_sync_bytes: u64,
-    /// How long each change of the table took, in milliseconds.
+    /// Latency of each change of the table, in milliseconds.
     pub(crate) latencies_ms: Vec<Option<f64>>,
-    /// How many changes it has seen.
+    /// Number of changes seen.
     pub(crate) changes: usize,
-    /// Reads that brought changes: what was written to it at once, be it one message of the protocol or several.
+    /// Reads that brought changes: each is one write of the server, with one or several messages of the protocol.
     pub(crate) messages: u64,
     pub(crate) wire_bytes: u64,
 }
 
-/// How agents want the server to write.
+/// Compression that agents ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Wire {
-    /// Compressed: what Calico's agents ask for.
+    /// Compressed, as Calico's agents ask.
     Snappy,
     /// Not compressed.
     Plain,
@@ -77,7 +77,7 @@ pub(crate) fn greeting(name: &str, acks: bool, wire: Wire, dialect: Option<Relea
     out.to_vec()
 }
 
-/// An answer to no ping in particular.
+/// A pong that answers no particular ping.
 pub(crate) fn pong() -> Vec<u8> {
     let mut out = BytesMut::new();
     gob::encode(
@@ -87,7 +87,7 @@ pub(crate) fn pong() -> Vec<u8> {
     out.to_vec()
 }
 
-/// What to connect to, and as what.
+/// Address of the server, and the probe's identity.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
@@ -96,7 +96,7 @@ pub(crate) struct Target {
     pub(crate) dialect: Option<Release>,
 }
 
-/// Follows the server until cancelled, publishing what it sees. Introduces itself once `start` says so.
+/// Follows the server until cancelled, and publishes its observations. Greets once `start` says so.
 pub(crate) async fn follow(
     target: Target,
     name: String,
@@ -130,7 +130,7 @@ async fn follow_on(
     let mut ack = BytesMut::new();
     gob::encode(&Message::Ack, &mut ack);
     loop {
-        // TLS keeps what it has encrypted until it is told to flush.
+        // TLS keeps encrypted bytes until it is flushed.
         stream.flush().await?;
         let n = stream.read(&mut buffer).await.context("read at probe")?;
         if n == 0 {
@@ -196,7 +196,7 @@ async fn follow_on(
     }
 }
 
-/// The number in the label `bench-seq` of an endpoint; 0 (the fill) and absent are not changes.
+/// The number in the label `bench-seq` of an endpoint. A missing label, or 0 from the fill, is no change.
 fn change_number(value: &[u8]) -> Option<usize> {
     const LABEL: &[u8] = br#""bench-seq":""#;
     let at = value.windows(LABEL.len()).position(|window| window == LABEL)? + LABEL.len();

@@ -1,4 +1,4 @@
-//! What the kernel says of processes and threads: CPU time, memory, and how many descriptors we may have.
+//! Data of the kernel about processes and threads: CPU time, memory, and the limit of descriptors.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,10 +7,10 @@ use serde_json::{Map, Value};
 
 /// Clock ticks per second in `/proc/<pid>/stat`; fixed on Linux.
 const TICKS: f64 = 100.0;
-/// What our own process is called in results: it holds the load, the decoding agents and the writer of changes.
+/// Name of our own process in results: it holds the load, the decoding agents and the writer of changes.
 const OURSELVES: &str = "load generator";
 
-/// The name of a `stat` file and its fields after the name, which may itself hold blanks and parentheses.
+/// The name in a `stat` file, which may contain blanks and parentheses, and the fields after it.
 fn stat(path: &str) -> Option<(String, Vec<String>)> {
     let stat = fs::read_to_string(path).ok()?;
     let (head, tail) = stat.rsplit_once(')')?;
@@ -24,7 +24,7 @@ fn cpu_of(fields: &[String]) -> f64 {
     (ticks(11) + ticks(12)) / TICKS
 }
 
-/// CPU seconds (user and system) that a process has used. 0 if there is none.
+/// CPU seconds (user and system) of a process. 0 if there is no such process.
 pub(crate) fn cpu_secs(pid: u32) -> f64 {
     stat(&format!("/proc/{pid}/stat")).map_or(0.0, |(_, fields)| cpu_of(&fields))
 }
@@ -40,29 +40,29 @@ pub(crate) fn rss_mib(pid: u32) -> f64 {
     status_kib(pid, "VmRSS:") as f64 / 1024.0
 }
 
-/// The most memory that was ever resident, in MiB.
+/// Peak of resident memory, in MiB.
 pub(crate) fn peak_mib(pid: u32) -> f64 {
     status_kib(pid, "VmHWM:") as f64 / 1024.0
 }
 
-/// How many descriptors this process may have open.
+/// Limit of open descriptors of this process.
 pub(crate) fn descriptor_limit() -> usize {
     let limits = fs::read_to_string("/proc/self/limits").unwrap_or_default();
     let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"));
     line.and_then(|line| line.split_whitespace().next()).and_then(|text| text.parse().ok()).unwrap_or(1024)
 }
 
-/// What all processors together have done so far, in ticks.
+/// Time of all processors together so far, in ticks.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MachineTime {
-    /// They worked, or would have if they had been let.
+    /// Time in which they worked or were stolen.
     wanted: f64,
-    /// Of that, the hypervisor gave them to others.
+    /// Stolen part of it: the hypervisor gave them to others.
     stolen: f64,
 }
 
 impl MachineTime {
-    /// Looks now.
+    /// Reads the present counts.
     pub(crate) fn now() -> Option<Self> {
         let stat = fs::read_to_string("/proc/stat").ok()?;
         let ticks: Vec<f64> =
@@ -71,13 +71,13 @@ impl MachineTime {
         Some(Self { wanted: user + nice + system + irq + softirq + stolen, stolen })
     }
 
-    /// How many percent of the time in which processors had work since `before` they were not there for it.
+    /// Percentage of stolen time since `before`, of the time in which processors had work.
     pub(crate) fn stolen_percent(&self, before: &Self) -> f64 {
         100.0 * (self.stolen - before.stolen) / (self.wanted - before.wanted).max(1.0)
     }
 }
 
-/// CPU time so far of every process that has a part in a run: our children, the server, and ourselves by thread.
+/// CPU time so far of every process of a run: our children, the server, and ourselves by thread.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CpuTimes {
     processes: BTreeMap<u32, (String, f64)>,
@@ -85,7 +85,7 @@ pub(crate) struct CpuTimes {
 }
 
 impl CpuTimes {
-    /// Looks now. `server` is a process that may not be a child of ours.
+    /// Reads the present counts. `server` need not be a child of ours.
     pub(crate) fn now(server: Option<u32>) -> Self {
         let ourselves = std::process::id();
         let mut times = Self::default();
@@ -116,14 +116,14 @@ impl CpuTimes {
         by_name.into_iter().map(|(name, secs)| (name.to_owned(), rounded(secs))).collect::<Map<_, _>>().into()
     }
 
-    /// Seconds since `before` of our own threads with this name: what a part of the load generator costs.
+    /// Seconds since `before` of our own threads with this name, a part of the load generator.
     pub(crate) fn of_thread(&self, before: &Self, name: &str) -> f64 {
         let secs = |times: &Self| times.threads.get(name).copied().unwrap_or(0.0);
         secs(self) - secs(before)
     }
 }
 
-/// Without the noise of subtracting floating-point numbers; the kernel's unit is 10 ms.
+/// Rounds away the noise of floating-point subtraction; the kernel's unit is 10 ms.
 fn rounded(secs: f64) -> Value {
     ((secs * TICKS).round() / TICKS).into()
 }

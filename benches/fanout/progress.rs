@@ -1,4 +1,4 @@
-//! Lines on standard error that say how far a long run has come.
+//! Progress of a long run, as lines on standard error.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub(crate) struct Step {
 }
 
 impl Step {
-    /// Begins a step; says so only once it takes long.
+    /// Begins a step, which is printed only once it takes long.
     pub(crate) fn begin(what: impl Into<String>) -> Self {
         let began = Instant::now();
         Self { what: what.into(), began, next: began + EVERY }
@@ -27,7 +27,7 @@ impl Step {
         self.note(|| format!("{done} of {all}"));
     }
 
-    /// Something else worth knowing.
+    /// Prints a note of this step.
     pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
         let now = Instant::now();
         if now >= self.next {
@@ -36,7 +36,7 @@ impl Step {
         }
     }
 
-    /// It is over.
+    /// Ends the step.
     pub(crate) fn done(self) {
         eprintln!("  {} … done ({:.1} s)", self.what, self.began.elapsed().as_secs_f64());
     }

@@ -1,7 +1,7 @@
-//! What to compare with: a program that does nothing but keep Kubernetes' own kinds in memory with kube-rs' reflector.
+//! A program to compare with: it only keeps Kubernetes' own kinds in memory, with kube-rs' reflector.
 //!
-//! It holds whole objects as k8s-openapi's types, as the documentation of kube-rs shows it, and serves nobody. It runs as a
-//! child process, so that its CPU time and memory are its own.
+//! It holds whole objects in k8s-openapi's types, as the documentation of kube-rs shows, and serves no clients. It is a
+//! child process, so that its CPU time and memory are counted separately.
 
 use std::fmt::Debug;
 use std::io::{Read as _, Write as _};
@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use crate::proc;
 
-/// How the reflector gets what there is at first.
+/// The reflector's way of reading the initial content.
 #[derive(Clone, Copy, Debug, PartialEq, ValueEnum)]
 pub(crate) enum Reading {
     /// Lists in pages, then a watch: the library's default.
@@ -31,10 +31,10 @@ pub(crate) enum Reading {
     Streams,
 }
 
-/// What one run came to.
+/// Result of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Outcome {
-    /// Objects held.
+    /// Number of objects held.
     pub(crate) objects: usize,
     /// From exec until every kind was complete.
     pub(crate) seconds: f64,
@@ -88,7 +88,7 @@ pub(crate) async fn run(kubeconfig: &Path, reading: Reading) -> anyhow::Result<O
     })
 }
 
-/// Is the child: prints the number of objects once all kinds are complete, and leaves when its standard input closes.
+/// Runs as the child: prints the number of objects once all kinds are complete, and ends when its standard input closes.
 pub(crate) fn be(kubeconfig: PathBuf, reading: Reading) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -120,7 +120,7 @@ pub(crate) fn be(kubeconfig: PathBuf, reading: Reading) -> anyhow::Result<()> {
     })
 }
 
-/// Reflects a kind for good; returns once it is complete.
+/// Starts to reflect a kind for ever; returns once the kind is complete.
 async fn keep<K>(client: &Client, reading: Reading) -> anyhow::Result<reflector::Store<K>>
 where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,

@@ -1,6 +1,6 @@
-//! A TCP relay on loopback that counts: what somebody reads from a server, without the server or the reader knowing.
+//! A TCP relay on loopback that counts the bytes a client reads from a server, unseen by both.
 //!
-//! It costs a copy through this process, so what is timed does not go through it.
+//! It costs a copy through this process, so timed connections do not go through it.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -15,7 +15,7 @@ const BUFFER: usize = 256 * 1024;
 /// A running relay. Its threads end with the process.
 #[derive(Debug)]
 pub(crate) struct Relay {
-    /// Where to connect instead of the server.
+    /// Address to connect to instead of the server's.
     pub(crate) address: SocketAddr,
     down: Arc<AtomicU64>,
 }
@@ -39,7 +39,7 @@ impl Relay {
         Ok(Self { address, down })
     }
 
-    /// Bytes that came from the server so far: the payload of TCP, TLS and headers included.
+    /// Bytes from the server so far: the payload of TCP, including TLS and headers.
     pub(crate) fn bytes(&self) -> u64 {
         self.down.load(Ordering::Relaxed)
     }

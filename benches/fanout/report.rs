@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// Digits behind the point that are kept; more is noise.
+/// Four digits behind the point are kept; more is noise.
 const DIGITS: f64 = 1e4;
 
 /// The value at a quantile of sorted numbers; not a number if there are none.
@@ -15,7 +15,7 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     sorted[at]
 }
 
-/// A result that grows. What is not known is left out.
+/// A result that grows. Unknown figures are left out.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report(Map<String, Value>);
 
@@ -41,7 +41,7 @@ impl Report {
     }
 }
 
-/// One result of several runs: medians, the least of each number in `min`, and all runs in `runs`.
+/// One result from several runs: medians, the least of each number in `min`, and all runs in `runs`.
 pub(crate) fn combined(mut runs: Vec<Report>) -> Report {
     if runs.len() < 2 {
         return runs.pop().unwrap_or_default();
@@ -54,7 +54,7 @@ pub(crate) fn combined(mut runs: Vec<Report>) -> Report {
     Report(result)
 }
 
-/// Objects of the same shape made into one, number by number. What is no number is taken from the first.
+/// Combines objects of the same shape into one, number by number. Other fields are taken from the first.
 fn fold(values: &[Value], pick: impl Fn(&[f64]) -> f64 + Copy) -> Value {
     match values.first() {
         Some(Value::Object(first)) => first
@@ -80,7 +80,7 @@ fn whole(number: f64) -> Value {
     number.into()
 }
 
-/// What a table begins with; the rest follows by name.
+/// First lines of a table; the rest follows by name.
 const FIRST: &[&str] = &[
     "scenario",
     "server",

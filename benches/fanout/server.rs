@@ -1,4 +1,4 @@
-//! The server under test: the daemon just built, another program with the same settings, or one that runs already.
+//! The server under test: the daemon just built, another program with the same settings, or a running server.
 
 use std::fs::File;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -13,19 +13,19 @@ use crate::proc;
 use crate::real_etcd::free_port;
 use crate::tls::{self, Tls};
 
-/// How long a server may take until it listens, and until it is in sync.
+/// Longest time until a server listens, and until it is in sync.
 pub(crate) const START_LIMIT: Duration = Duration::from_secs(120);
 
-/// More connections than a bench makes.
+/// Limit of connections: more than a bench makes.
 const MOST_CONNECTIONS: usize = 1_000_000;
 
-/// A server under test: a child of ours, or somebody else's.
+/// A server under test: a child of ours, or another process.
 pub(crate) struct Server {
     pub(crate) address: SocketAddr,
-    /// How agents speak TLS with it, if they do.
+    /// TLS of agents with it, if used.
     pub(crate) tls: Option<Tls>,
     pub(crate) started: Instant,
-    /// Unknown for a server elsewhere: then nothing is said about its CPU time and memory.
+    /// Process id. Unknown for a server elsewhere: then CPU time and memory are left out.
     pub(crate) pid: Option<u32>,
     child: Option<Child>,
     _folder: Option<tempfile::TempDir>,
@@ -41,7 +41,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// One that runs already.
+    /// A server that runs already.
     pub(crate) fn running(address: &str, pid: Option<u32>, tls: Option<Tls>) -> anyhow::Result<Self> {
         let resolved = address.to_socket_addrs().with_context(|| format!("resolve --server {address}"))?.next();
         let address = resolved.with_context(|| format!("--server {address} has no address"))?;
@@ -75,7 +75,7 @@ impl Server {
             .arg(folder.path().join("none.cfg"))
             .envs(environment.iter().chain(&tls_environment).map(|(name, value)| (name, value)))
             .env("TYPHA_SERVERPORT", port.to_string())
-            // Above it servers close connections, for the others' good; there are no others here.
+            // Above this limit servers close connections, in favour of other servers. Here is no other.
             .env("TYPHA_MAXCONNECTIONSUPPERLIMIT", MOST_CONNECTIONS.to_string())
             .env("TYPHA_LOGSEVERITYSCREEN", "WARNING")
             .env("TYPHA_LOGFILEPATH", "none")
@@ -87,7 +87,7 @@ impl Server {
         Ok(Self { address, tls, started, pid: Some(child.id()), child: Some(child), _folder: Some(folder) })
     }
 
-    /// Waits until it accepts connections. False if it has ended instead, as when somebody else took its port.
+    /// Waits until it accepts connections. False if it has ended instead, for example because its port was taken.
     pub(crate) async fn listens(&mut self) -> anyhow::Result<bool> {
         let deadline = Instant::now() + START_LIMIT;
         while tokio::net::TcpStream::connect(self.address).await.is_err() {
@@ -112,7 +112,7 @@ impl Server {
         self.pid.map(proc::rss_mib)
     }
 
-    /// The most memory that was ever resident, in MiB.
+    /// Peak of resident memory, in MiB.
     pub(crate) fn peak_mib(&self) -> Option<f64> {
         self.pid.map(proc::peak_mib)
     }

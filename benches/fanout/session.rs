@@ -1,4 +1,4 @@
-//! What every scenario begins with: a server, and agents that follow it.
+//! A server, and agents that follow it: the beginning of every scenario.
 
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ use crate::report::Report;
 use crate::server::{START_LIMIT, Server};
 use crate::store::Store;
 
-/// How long the last change may take, and how long none may arrive until the missing ones count as coalesced or lost.
+/// Longest time until the last change arrives, and time without arrivals after which missing changes count as coalesced or lost.
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(120);
 const ARRIVAL_STALL: Duration = Duration::from_secs(8);
 
-/// How often a server is started that ends at once: its port may have been taken between choosing and starting.
+/// Starts of a server that ends at once: its port may have been taken between choosing and starting.
 const START_ATTEMPTS: usize = 3;
 
 /// A server under test and the datastore behind it.
@@ -31,7 +31,7 @@ pub(crate) struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Starts the server, or takes the one that runs, and waits until it listens.
+    /// Starts the server, or uses the running one, and waits until it listens.
     pub(crate) async fn start(args: &'a Args, store: &'a Store, relay: Option<&Relay>) -> anyhow::Result<Self> {
         for _ in 0..START_ATTEMPTS {
             let mut server = if let Some(address) = &args.server {
@@ -55,7 +55,7 @@ impl<'a> Session<'a> {
         Ok(probes)
     }
 
-    /// Connects `n` probes that say nothing yet.
+    /// Connects `n` probes that send nothing yet.
     pub(crate) fn held_probes(&self, n: usize) -> Probes {
         let mut probes = Probes {
             written: Written::default(),
@@ -68,7 +68,7 @@ impl<'a> Session<'a> {
         probes
     }
 
-    /// The servers and manners of probes: each probe takes the next of these.
+    /// Servers and manners of probes, taken in turn.
     fn targets(&self) -> Vec<Target> {
         let count = self.args.dialects.len().max(1);
         let target = |i| Target {
@@ -80,19 +80,19 @@ impl<'a> Session<'a> {
         (0..count).map(target).collect()
     }
 
-    /// Connects `n` agents that count and behave.
+    /// Connects `n` honest counting agents.
     pub(crate) async fn agents(&self, n: usize) -> anyhow::Result<Agents> {
         Agents::connect(self.plan(n)).await
     }
 
-    /// The same with those that misbehave among them.
+    /// The same, with slow and stuck agents among them.
     pub(crate) async fn mixed_agents(&self, n: usize) -> anyhow::Result<Agents> {
         let (slow, stuck) = self.hostile_agents();
         let manners = mixed(n, slow, self.args.slow_rate, stuck);
         Agents::connect(Plan { manners, ..self.plan(n) }).await
     }
 
-    /// `n` agents that introduce themselves as soon as they are connected.
+    /// A plan of `n` agents that greet as soon as they are connected.
     pub(crate) fn plan(&self, n: usize) -> Plan {
         Plan {
             server: self.server.address,
@@ -106,18 +106,18 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// How many agents read slowly, and how many never.
+    /// Number of agents that read slowly, and of agents that never read.
     pub(crate) fn hostile_agents(&self) -> (usize, usize) {
         (self.args.slow.of(self.args.clients), self.args.stuck.of(self.args.clients))
     }
 
-    /// The first bytes of counting agents: each sends the next of these.
+    /// First bytes of counting agents, taken in turn.
     pub(crate) fn greetings(&self) -> Vec<Vec<u8>> {
         let count = self.args.dialects.len().max(1);
         (0..count).map(|i| probe::greeting("agent", true, self.args.wire, self.args.dialect(i))).collect()
     }
 
-    /// What a result begins with.
+    /// The first fields of a result.
     pub(crate) fn report(&self, scenario: &str) -> Report {
         let (args, mut report) = (self.args, Report::default());
         report.set("scenario", scenario);
@@ -135,7 +135,7 @@ impl<'a> Session<'a> {
         report
     }
 
-    /// How long to let things come to rest.
+    /// Time to let the server come to rest.
     pub(crate) fn settle_time(&self) -> Duration {
         Duration::from_millis(if self.args.quick { 300 } else { 3_000 })
     }
@@ -160,13 +160,13 @@ impl Probes {
         }
     }
 
-    /// Connects `n` further ones and waits until all are in sync.
+    /// Connects `n` more probes and waits until all are in sync.
     pub(crate) async fn add(&mut self, n: usize) -> anyhow::Result<()> {
         self.connect(n);
         self.in_sync(START_LIMIT).await
     }
 
-    /// Lets them introduce themselves.
+    /// Lets the probes greet.
     pub(crate) fn introduce(&self) {
         self.start.send_replace(true);
     }
@@ -184,8 +184,8 @@ impl Probes {
         Ok(())
     }
 
-    /// Waits until all have every change of `changes`, or whatever came instead of it: a change that was overwritten before
-    /// it was sent never arrives. Returns how many of a probe's changes were overwritten, at most.
+    /// Waits until all probes have all `changes` or newer changes of the same endpoints: a change that is overwritten before
+    /// it is sent never arrives. Returns the number of overwritten changes, of the probe with the most.
     pub(crate) async fn arrived(&mut self, store: &Store, changes: usize) -> anyhow::Result<usize> {
         let began = Instant::now();
         let mut last = (0, Instant::now());
@@ -210,15 +210,15 @@ impl Probes {
         }
     }
 
-    /// How many changes never arrived because a newer one of the same endpoint did. Fails if there is none.
+    /// Number of changes that never arrived because a newer one of the same endpoint did. Fails if no newer one arrived.
     fn overwritten(&self, store: &Store, changes: usize) -> anyhow::Result<usize> {
-        let first = self.written.lock().expect("nobody panics while holding the table of writes").first;
+        let first = self.written.lock().expect("no panic while the table of writes is locked").first;
         let mut most = 0;
         for (i, seen) in self.seen.iter().enumerate() {
             let seen = seen.borrow();
             let mut newest = std::collections::HashSet::new();
             let mut missed = 0;
-            // From the newest backwards: an endpoint's first one here must have arrived.
+            // From the newest backwards: the first change of an endpoint in this order must have arrived.
             for change in (0..changes).rev() {
                 let came = seen.latencies_ms.get(change).copied().flatten().is_some();
                 let is_newest = newest.insert(store.changed(first + change));
@@ -230,7 +230,7 @@ impl Probes {
         Ok(most)
     }
 
-    /// Messages so far, of all probes; see [`Seen::messages`].
+    /// Messages of all probes so far; see [`Seen::messages`].
     pub(crate) fn messages(&self) -> u64 {
         self.seen.iter().map(|seen| seen.borrow().messages).sum()
     }

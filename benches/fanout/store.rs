@@ -1,5 +1,5 @@
-//! Where the server under test reads from, and where changes are written to: etcd, or a Kubernetes API server. Or nowhere,
-//! for a server whose datastore is not ours to write to.
+//! The datastore of the server under test, to which changes are written: etcd, or a Kubernetes API server. Or none,
+//! for a server whose datastore we may not write to.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,28 +14,28 @@ use crate::kubernetes::Cluster;
 use crate::real_etcd::Etcd;
 use crate::relay::Relay;
 
-/// Endpoints are changed in steps of this prime, so that neighbours in time are not neighbours in the datastore.
+/// Endpoints are changed in steps of this prime, so that successive changes are not neighbours in the datastore.
 const STRIDE: usize = 7919;
 
 /// A filled datastore.
 pub(crate) struct Store {
     kind: Kind,
-    /// The number of the next change. 0 is what everything is filled with.
+    /// The number of the next change. The fill has 0.
     next: AtomicUsize,
 }
 
-/// Which datastore it is.
+/// The datastore.
 enum Kind {
-    /// Calico's keys in etcd. Ours if there is a process.
+    /// Calico's keys in etcd, which we have started if there is a process.
     Etcd { url: String, client: Box<Client>, size: data::Size, _process: Option<Box<Etcd>> },
     /// Pods and the rest in an API server of ours.
     Kubernetes(Box<Cluster>),
-    /// Whatever the server reads; nothing is written to it.
+    /// An unknown datastore; nothing is written to it.
     Elsewhere,
 }
 
 impl Store {
-    /// The one that the arguments ask for, filled.
+    /// Opens and fills the datastore of the arguments.
     pub(crate) async fn start(args: &Args) -> anyhow::Result<Self> {
         let kind = if args.kubernetes {
             Kind::Kubernetes(Box::new(Cluster::start(args).await?))
@@ -75,7 +75,7 @@ impl Store {
         variables.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
-    /// Numbers for so many changes, the first of them.
+    /// Reserves numbers for `changes` changes, and returns the first.
     pub(crate) fn take_numbers(&self, changes: usize) -> usize {
         self.next.fetch_add(changes, Ordering::Relaxed)
     }
@@ -109,12 +109,12 @@ impl Store {
         !matches!(self.kind, Kind::Elsewhere)
     }
 
-    /// Which endpoint change number `number` is about: a different one each time, until all had their turn.
+    /// The endpoint that change number `number` changes: a different one each time, until all had their turn.
     pub(crate) fn changed(&self, number: usize) -> usize {
         number.wrapping_mul(STRIDE) % self.endpoints().max(1)
     }
 
-    /// How many endpoints it holds.
+    /// Number of endpoints.
     pub(crate) fn endpoints(&self) -> usize {
         match &self.kind {
             Kind::Etcd { size, .. } => size.endpoints,
@@ -124,7 +124,7 @@ impl Store {
     }
 }
 
-/// Fills the etcd at `url`, or one of our own.
+/// Fills the etcd at `url`, or an etcd that it starts.
 async fn etcd(url: Option<&str>, size: data::Size) -> anyhow::Result<Kind> {
     let (url, process) = if let Some(url) = url {
         (url.to_owned(), None)

@@ -2,21 +2,19 @@
 
 use std::str::FromStr;
 
-use crate::args::Args;
-
-/// What varies.
+/// The setting that varies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Axis {
+pub(crate) enum Axis {
     Clients,
     Rate,
     Endpoints,
 }
 
-/// What varies, and through which values: `clients=22,102,502`.
+/// The setting that varies, and its values: `clients=22,102,502`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sweep {
-    axis: Axis,
-    values: Vec<u32>,
+    pub(crate) axis: Axis,
+    pub(crate) values: Vec<u32>,
 }
 
 impl FromStr for Sweep {
@@ -42,7 +40,7 @@ impl FromStr for Sweep {
 }
 
 impl Sweep {
-    /// What varies, as results say it.
+    /// The setting's name in results.
     pub(crate) fn name(&self) -> &'static str {
         match self.axis {
             Axis::Clients => "clients",
@@ -54,19 +52,5 @@ impl Sweep {
     /// Whether the datastore has to be filled anew for each value.
     pub(crate) fn changes_data(&self) -> bool {
         self.axis == Axis::Endpoints
-    }
-
-    /// The arguments of each run.
-    pub(crate) fn runs(&self, args: &Args) -> Vec<Args> {
-        let with = |value: u32| {
-            let (mut args, size) = (args.clone(), value as usize);
-            match self.axis {
-                Axis::Clients => args.clients = size.max(args.probes),
-                Axis::Rate => args.rate = Some(value),
-                Axis::Endpoints => args.endpoints = size,
-            }
-            args
-        };
-        self.values.iter().copied().map(with).collect()
     }
 }

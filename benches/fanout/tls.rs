@@ -1,4 +1,4 @@
-//! Mutual TLS between a server under test and its agents: certificates of our own, or files of somebody's.
+//! Mutual TLS between a server under test and its agents: with certificates of our own, or with given files.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ use tokio_rustls::TlsConnector;
 const SERVER_CN: &str = "typha-server";
 const CLIENT_CN: &str = "typha-client";
 
-/// Where an agent's TLS comes from.
+/// Files of an agent's TLS.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
     pub(crate) ca: PathBuf,
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
-    /// The common name that the server's certificate has.
+    /// Common name in the server's certificate.
     pub(crate) server_cn: String,
 }
 
-/// What agents need to speak TLS with the server.
+/// Configuration of agents for TLS with the server.
 #[derive(Clone)]
 pub(crate) struct Tls {
     pub(crate) connector: TlsConnector,

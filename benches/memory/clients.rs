@@ -9,9 +9,9 @@ use bulrush::syncproto::gob;
 use bulrush::syncproto::messages::{ClientHello, Message};
 use bytes::BytesMut;
 
-/// More than anything here takes.
+/// Longest time for any step.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Between looking at all sockets and looking again.
+/// Pause between two looks at all sockets.
 const PAUSE: Duration = Duration::from_micros(200);
 /// Bytes read at a time.
 const BUFFER: usize = 64 << 10;
@@ -28,7 +28,7 @@ pub(super) struct Clients {
 }
 
 impl Clients {
-    /// Nobody yet, with room for so many.
+    /// No agent yet, with room for `most`.
     pub(super) fn new(most: usize) -> Self {
         Self { all: Vec::with_capacity(most), buffer: vec![0; BUFFER] }
     }
@@ -37,7 +37,7 @@ impl Clients {
         self.all.len()
     }
 
-    /// Connects until there are so many.
+    /// Connects until there are `count`.
     pub(super) fn connect(&mut self, address: SocketAddr, count: usize) -> anyhow::Result<()> {
         let mut hello = BytesMut::from(&gob::client_prefix()[..]);
         let message = ClientHello {
@@ -63,7 +63,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Reads what there is. Returns the number of bytes.
+    /// Reads all available bytes. Returns their number.
     fn read(&mut self) -> anyhow::Result<u64> {
         let mut read = 0;
         for client in &mut self.all {
@@ -83,7 +83,7 @@ impl Clients {
         Ok(read)
     }
 
-    /// Reads until nothing has come for a while.
+    /// Reads until nothing has come for the time `quiet`.
     pub(super) fn settle(&mut self, quiet: Duration) -> anyhow::Result<()> {
         let began = Instant::now();
         let mut last = began;
@@ -97,7 +97,7 @@ impl Clients {
         Ok(())
     }
 
-    /// Reads until every client has got as many bytes more as the first one, and some: one message for all.
+    /// Reads until every client has got the same number of new bytes, and not 0: one message for all.
     pub(super) fn one_message(&mut self) -> anyhow::Result<()> {
         let began = Instant::now();
         let total = |clients: &Self| clients.all.iter().map(|client| client.received).sum::<u64>();

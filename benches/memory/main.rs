@@ -1,4 +1,4 @@
-//! Counts what is allocated: bytes per key-value, per connection and per change, and allocations per change and client.
+//! Counts allocated memory: bytes per key-value, per connection and per change, and allocations per change and client.
 //!
 //! ```text
 //! cargo bench --bench memory                                 # 10,000 endpoints, 400 clients
@@ -6,9 +6,9 @@
 //! cargo bench --bench memory -- --quick                      # only shows that everything works
 //! ```
 //!
-//! One process: pipeline and server are the program's own, the endpoints are made up as they are listed, the clients are
-//! plain sockets over loopback that allocate nothing. Counted are the bytes that the program asks its allocator for, not what
-//! the allocator makes of them and not what the kernel holds; the bench `fanout` shows resident memory. A readable table
+//! One process: pipeline and server are the program's own, endpoints are made when they are listed, clients are
+//! plain sockets over loopback that allocate nothing. Only bytes that the program asks its allocator for are counted, not the
+//! allocator's overhead and not the kernel's memory; the bench `fanout` shows resident memory. A readable table
 //! goes to standard error, one JSON object to standard output.
 
 #![allow(
@@ -33,15 +33,15 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes that are allocated now.
+/// Bytes allocated now.
 fn live() -> i64 {
     let stats = ALLOCATOR.stats();
     let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-    // Growth by reallocation is counted among the allocated bytes as well.
+    // Allocated bytes include growth by reallocation.
     signed(stats.bytes_allocated) - signed(stats.bytes_deallocated)
 }
 
-/// How often memory was asked for so far.
+/// Number of allocations so far.
 fn allocations() -> usize {
     let stats = ALLOCATOR.stats();
     stats.allocations + stats.reallocations
@@ -59,10 +59,10 @@ struct Args {
     /// Changes, one after the other, for which allocations are counted.
     #[arg(long, default_value_t = 400)]
     changes: usize,
-    /// Small figures, only to show that it works.
+    /// Small numbers, only to show that it works.
     #[arg(long)]
     quick: bool,
-    /// What cargo passes.
+    /// Passed by `cargo bench`; ignored.
     #[arg(long, hide = true)]
     bench: bool,
 }
@@ -84,5 +84,5 @@ fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What was measured, in the order of the table.
+/// The figures, in the order of the table.
 type Figures = Vec<(&'static str, f64)>;

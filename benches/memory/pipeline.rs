@@ -1,19 +1,19 @@
-//! Bytes per key-value of felix' pipeline: the map, and what the stages before it keep of what they have seen.
+//! Bytes per key-value of felix' pipeline: the map, and the memory of the stages before it.
 
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use bulrush::datastore::{Datastore, Error, Kind, ListPage, WatchBatch};
+use bulrush::calico::kinds::WORKLOAD_ENDPOINT;
+use bulrush::calico::pipelines::{Flavour, calico};
+use bulrush::calico::processors::Context;
+use bulrush::calico::syncers::FELIX;
+use bulrush::datastore::{Datastore, Error, ListPage, Selection, WatchBatch};
 use bulrush::health::HealthAggregator;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
-use bulrush::model::kinds::WORKLOAD_ENDPOINT;
 use bulrush::model::{Revision, SyncStatus};
 use bulrush::pipeline::SyncerPipeline;
 use bulrush::snapcache::Map;
 use bulrush::syncer::kind_watch::KindHub;
-use bulrush::syncer::pipelines::{Flavour, calico};
-use bulrush::syncer::processors::Context;
 use bulrush::tasks::TaskRegistry;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio_util::sync::CancellationToken;
@@ -24,15 +24,15 @@ use super::{Figures, live};
 /// Objects in a page of a list.
 const PAGE: usize = 1000;
 
-/// Makes endpoints while they are listed, and keeps none of them. Everything else is empty, and nothing ever changes.
+/// Makes endpoints while they are listed, and keeps none of them. All other kinds are empty, and nothing changes.
 #[derive(Debug)]
 struct MadeUp {
     endpoints: usize,
 }
 
 impl Datastore for MadeUp {
-    fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>> {
-        let total = if *kind == WORKLOAD_ENDPOINT { self.endpoints } else { 0 };
+    fn list(&self, selection: &Selection) -> BoxStream<'static, Result<ListPage, Error>> {
+        let total = if *selection.kind() == WORKLOAD_ENDPOINT { self.endpoints } else { 0 };
         let page = move |from: usize| {
             let objects = (from..total.min(from + PAGE)).map(|i| endpoint(i, total, 0)).collect();
             Ok(ListPage { objects, malformed: Vec::new(), revision: Arc::from("1"), as_of: None })
@@ -40,7 +40,7 @@ impl Datastore for MadeUp {
         stream::iter((0..total.max(1)).step_by(PAGE)).map(page).boxed()
     }
 
-    fn watch(&self, _kind: &Kind, _from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {
+    fn watch(&self, _selection: &Selection, _from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {
         stream::pending().boxed()
     }
 }
@@ -65,12 +65,12 @@ pub(super) async fn measure(endpoints: usize) -> anyhow::Result<Figures> {
     ])
 }
 
-/// The map of a pipeline that is in sync, and the bytes that were live before the pipeline was dropped.
+/// The map of a pipeline in sync, and the live bytes before the pipeline was dropped.
 async fn run(endpoints: usize) -> anyhow::Result<(Map, i64)> {
     let (tasks, health, cancel) = (TaskRegistry::new(), HealthAggregator::new(), CancellationToken::new());
     let mut hub = KindHub::new(Arc::new(MadeUp { endpoints }), 1);
-    let felix = calico(Flavour::Etcd, &Context::default()).into_iter().find(|spec| spec.syncer == SyncerType::Felix);
-    let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let felix = calico(Flavour::Etcd, &Context::default()).into_iter().find(|spec| spec.syncer == FELIX);
+    let metrics = SyncerMetrics::unregistered();
     let pipeline = SyncerPipeline::new(felix.context("felix has a pipeline")?, 100, &metrics, &mut hub);
     let reader = pipeline.view().reader;
     pipeline.start(&tasks, &health, &cancel);

@@ -1,12 +1,13 @@
-//! Bytes of a snapshot, of the log and of a connection, and allocations per change and client, of a server with idle clients.
+//! A server with idle clients: bytes of a snapshot, of the log and of a connection, and allocations per change and client.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
+use bulrush::calico::syncers::FELIX;
 use bulrush::metrics::{ServerMetrics, SyncerMetrics};
-use bulrush::model::SyncerType;
 use bulrush::model::{SyncStatus, SyncerEvent};
+use bulrush::outlet::Outlet as _;
 use bulrush::snapcache::SnapCache;
 use bulrush::syncserver::{Config, Metrics, Server};
 use prometheus::Registry;
@@ -16,11 +17,11 @@ use super::clients::Clients;
 use super::common::Converter;
 use super::{Figures, allocations, live};
 
-/// An unused snapshot is dropped after 10 s, and what a feed keeps of its history after 15.
+/// Time until unused memory is dropped: a snapshot after 10 s, a feed's history after 15 s.
 const FORGOTTEN: Duration = Duration::from_secs(18);
-/// Changes in a message as under load.
+/// Changes in a message under load.
 const TOGETHER: usize = 20;
-/// As long as nothing comes, nothing is under way.
+/// Time without bytes after which nothing is under way.
 const QUIET: Duration = Duration::from_millis(300);
 
 pub(super) fn measure(
@@ -30,9 +31,9 @@ pub(super) fn measure(
     changes: usize,
     quick: bool,
 ) -> anyhow::Result<Figures> {
-    ensure!(changes <= endpoints, "each change is one of another endpoint: {changes} changes, {endpoints} endpoints");
+    ensure!(changes <= endpoints, "each change needs its own endpoint: {changes} changes, {endpoints} endpoints");
     let forgotten = if quick { QUIET } else { FORGOTTEN };
-    let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let metrics = SyncerMetrics::unregistered();
     let (mut cache, reader) = SnapCache::new(100, metrics.clone());
     let mut converter = Converter::new();
     for i in 0..endpoints {
@@ -48,16 +49,14 @@ pub(super) fn measure(
         seed: 1,
         ..Config::default()
     };
-    let all = Metrics {
-        server: ServerMetrics::new(&Registry::new()),
-        syncers: BTreeMap::from([(SyncerType::Felix, metrics.clone())]),
-    };
-    let bound = runtime.block_on(Server::bind(config, BTreeMap::from([(SyncerType::Felix, reader)]), all, None))?;
+    let all =
+        Metrics { server: ServerMetrics::new(&Registry::new()), syncers: BTreeMap::from([(FELIX, metrics.clone())]) };
+    let bound = runtime.block_on(Server::bind(config, BTreeMap::from([(FELIX, reader)]), all, None))?;
     let (address, handle) = (bound.local_addr()?, bound.handle());
     let server = runtime.spawn(bound.run(|| {}));
     let mut clients = Clients::new(count);
 
-    // Changes are made beforehand: making them allocates.
+    // Made beforehand: making changes allocates.
     let mut seq = 0;
     let mut prepared = |seq: &mut usize, together: usize| {
         *seq += 1;
@@ -75,7 +74,7 @@ pub(super) fn measure(
         let joined = live();
         clients.settle(forgotten)?;
         let idle = live();
-        // Twice: once to warm up, for buffers reach the size they keep. Then as under load, many to a message.
+        // Twice: first to warm up, until buffers have reached their final size. Then many changes to a message, as under load.
         let mut send = |together: usize| {
             let messages = prepared(&mut seq, together);
             let (bytes, asked) = (live(), allocations());
@@ -115,7 +114,7 @@ struct Step {
     together: Sent,
 }
 
-/// What it took to send the changes: allocations, and bytes that stayed.
+/// Cost of sending the changes: allocations, and bytes that stayed.
 struct Sent {
     asked: usize,
     logged: i64,

@@ -1,11 +1,11 @@
-//! What single steps of the road cost, without sockets and datastore: `cargo bench --bench micro`.
+//! Cost of single steps of the program, without sockets and datastore: `cargo bench --bench micro`.
 //!
-//! | group | what | what to look for |
+//! | group | step | expectation |
 //! |---|---|---|
 //! | encode | a group of updates as one message, once for all agents | bytes per second |
 //! | publish | one change through `SnapCache::apply` | the same for 10^4 and 10^5 keys |
-//! | difference | what lies between two versions of a map | grows with the changes, and little with the map |
-//! | snapshot | a snapshot from nothing, and after changes | the second costs what was touched |
+//! | difference | the difference between two versions of a map | grows with the changes, and little with the map |
+//! | snapshot | a snapshot from nothing, and after changes | the second grows with the changed part |
 //! | decode | gob as an agent reads it | bytes per second |
 //!
 //! `cargo bench --profile dev --bench micro -- --test` runs each once.
@@ -17,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
 use bulrush::model::{SyncerEvent, Update};
 use bulrush::snapcache::{Map, SnapCache};
 use bulrush::syncproto::format::{SeqRange, WireFormat};
@@ -32,10 +31,10 @@ use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Where the choice of changed keys begins from.
+/// Seed of the random choice of changed keys.
 const SEED: u64 = 0x0b01_2005;
 
-/// Keys of a small and of a large cluster, which is not so large where it only matters that everything works.
+/// Numbers of keys of a small and of a large cluster; fewer for a run that only shows that everything works.
 fn sizes() -> [usize; 2] {
     let only_tried = std::env::args().any(|arg| arg == "--test");
     if only_tried { [1000, 2000] } else { [10_000, 100_000] }
@@ -50,16 +49,16 @@ fn map(size: usize) -> Map {
     updates(size).into_iter().map(|update| (update.key.clone(), update)).collect()
 }
 
-/// Which endpoints change.
+/// Choice of changed endpoints.
 #[derive(Clone, Copy)]
 enum Where {
-    /// Any.
+    /// Random endpoints.
     AtRandom,
-    /// Those of one node after the other, which are neighbours in the map.
+    /// The endpoints of one node after the other, which are neighbours in the map.
     ByNode,
 }
 
-/// The map after so many changes.
+/// The map after `count` changes.
 fn changed(map: &Map, size: usize, count: usize, at: Where) -> Map {
     let (mut converter, mut random) = (Converter::new(), StdRng::seed_from_u64(SEED));
     let mut changed = map.clone();
@@ -100,7 +99,7 @@ fn publish(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("publish");
     for size in sizes() {
         let mut converter = Converter::new();
-        let (mut cache, _reader) = SnapCache::new(100, SyncerMetrics::unregistered(SyncerType::Felix));
+        let (mut cache, _reader) = SnapCache::new(100, SyncerMetrics::unregistered());
         for i in 0..size {
             cache.apply(vec![SyncerEvent::Updates(vec![converter.update(i, size, 0)])]);
         }

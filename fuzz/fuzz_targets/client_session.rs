@@ -1,4 +1,4 @@
-//! Feeds arbitrary bytes to the client library's sessions as what a server sends, whole and in pieces.
+//! Feeds arbitrary bytes to the client library's sessions as a server's bytes, whole and in pieces.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| bulrush::syncclient::exercise::server_says(input));

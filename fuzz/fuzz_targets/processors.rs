@@ -1,4 +1,4 @@
 //! Feeds arbitrary bytes to all update processors as an object's body.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| bulrush::syncer::processors::exercise::object(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| bulrush::calico::processors::exercise::object(input));

@@ -1,4 +1,4 @@
-//! `bulrush config`: every option with its default, its value and where that comes from; `--check` for scripts.
+//! `bulrush config`: every option with its default, its value and its source; `--check` for scripts.
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -15,10 +15,10 @@ pub struct ConfigArgs {
     /// The configuration file; a missing one counts as empty
     #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
-    /// Print only what is wrong or odd, and exit with status 64 if anything is wrong
+    /// Print only mistakes and oddities, and exit with status 64 if there is a mistake
     #[arg(long)]
     pub check: bool,
-    /// How to print: a table, JSON, or a file in the form of typha.cfg
+    /// Form of the output: a table, JSON, or a file in the form of typha.cfg
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
 }
@@ -37,7 +37,7 @@ pub enum Output {
 /// Prints the configuration that this environment and file give. Returns the exit status.
 ///
 /// # Errors
-/// When `out` cannot be written to.
+/// `out` cannot be written to.
 pub fn run(
     args: &ConfigArgs,
     environment: impl IntoIterator<Item = (OsString, OsString)>,
@@ -113,7 +113,7 @@ mod tests {
             line.split_whitespace().collect::<Vec<_>>().join(" ")
         };
         assert_eq!(row("HealthEnabled"), "HealthEnabled true false environment variable TYPHA_HEALTHENABLED");
-        assert_eq!(row("HealthPort"), "HealthPort 9098 9098 default (what was given is not accepted)");
+        assert_eq!(row("HealthPort"), "HealthPort 9098 9098 default (the value that was set is not accepted)");
         assert_eq!(row("ServerPingIntervalSecs"), "ServerPingIntervalSecs 30 10 typha.cfg:1");
         assert_eq!(row("ServerPort"), "ServerPort 5473 0 typha.cfg:2 (0 means 5473)");
         assert_eq!(

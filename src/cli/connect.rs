@@ -1,6 +1,6 @@
-//! How `watch` and `dump` get to a server: their common arguments, and the client that they make of them.
+//! Connects `watch` and `dump` to a server: their common arguments, and the client that they give.
 //!
-//! A server that is named counts most, then a Kubernetes service, then whatever runs here ([`Local`]).
+//! A named server counts most, then a Kubernetes service, then the server on this host or in this pod ([`Local`]).
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::Output;
 use super::local::Local;
+use crate::calico::release::Release;
 use crate::config::load_kubernetes;
 use crate::config::table::DEFAULT_FILE;
-use crate::model::SyncerType;
-use crate::model::release::Release;
+use crate::model::SyncerName;
 use crate::replicas::Service;
 use crate::syncclient::discovery::Discovery;
 use crate::syncclient::{Client, ClientBuilder, Protocol};
@@ -22,32 +23,32 @@ use crate::tls::{ClientTls, ClientTlsConfig, PeerIdentity, Policy};
 /// Arguments of every command that is a client.
 #[derive(Args, Clone, Debug)]
 pub struct ConnectArgs {
-    /// Server to connect to, host:port of where agents connect; may be given several times, they are tried in turn [default: the one that the
-    /// configuration of this place describes, or localhost:5473]
+    /// Server to connect to, as host:port of its port for agents; may be given several times, then they are tried in turn [default:
+    /// from the configuration here, or localhost:5473]
     #[arg(short, long, value_name = "HOST:PORT")]
     pub server: Vec<String>,
-    /// Find servers by their Kubernetes service, unless --server is given; asks the API server that KUBECONFIG or the pod's
-    /// service account leads to
+    /// Find servers by their Kubernetes service, unless --server is given; asks the API server of KUBECONFIG or of the pod's
+    /// service account
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced)]
     pub service: Option<(String, String)>,
     /// Name of the service's port
     #[arg(long, default_value = "calico-typha", value_name = "NAME")]
     pub service_port: String,
-    /// The Kubernetes node that this runs on: servers there are tried first
+    /// The Kubernetes node that this command runs on: its servers are tried first
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,
-    /// The zone that this runs in: its servers are tried before those of other zones
+    /// The zone that this command runs in: its servers are tried before servers of other zones
     #[arg(long, value_name = "NAME")]
     pub zone: Option<String>,
-    /// The daemon's configuration file, which says where it listens when no --server is given; a missing one counts as empty
+    /// The daemon's configuration file, for its address when no --server is given; a missing one counts as empty
     #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
     /// The environment, for the daemon's options and the way to the API server.
     #[arg(skip)]
     pub environment: Vec<(OsString, OsString)>,
-    /// Syncer to follow: felix, bgp, tunnel-ip-allocation, node-status
-    #[arg(long, default_value = "felix", value_parser = syncer)]
-    pub syncer: SyncerType,
+    /// Syncer to follow: felix, bgp, tunnel-ip-allocation, node-status, or one of your own
+    #[arg(long, default_value = "felix", value_parser = SyncerName::intern)]
+    pub syncer: SyncerName,
     /// Only keys that start with this; may be given several times
     #[arg(short, long, value_name = "KEY PREFIX")]
     pub prefix: Vec<String>,
@@ -57,14 +58,15 @@ pub struct ConnectArgs {
     /// Protocol to speak: Bulrush's own, or Calico's compressed or plain (for a Typha)
     #[arg(long, value_enum, default_value_t = ProtocolArg::Native)]
     pub protocol: ProtocolArg,
-    /// Speak as an agent of this release of Calico, to see what its agents are told: v3.26 to v3.32, or master [default: master].
+    /// Speak as an agent of this release of Calico, to see the data that its agents get: v3.26 to v3.32, or master [default: master].
     /// Implies --protocol calico
     #[arg(long, value_name = "RELEASE")]
     pub dialect: Option<Release>,
-    /// Compression to offer with the native protocol, best first; may be given several times [default: zstd, snappy, none]
-    #[arg(long, value_enum)]
-    pub compression: Vec<CompressionArg>,
-    /// How to get in.
+    /// Compression to offer with the native protocol, best first: zstd (smallest), snappy (fastest) or none; may be given several times
+    /// [default: zstd, snappy, none]
+    #[arg(long, value_parser = compression)]
+    pub compression: Vec<Compression>,
+    /// TLS.
     #[command(flatten)]
     pub tls: TlsArgs,
 }
@@ -72,7 +74,7 @@ pub struct ConnectArgs {
 /// Arguments for TLS of every command that is a client.
 #[derive(Args, Clone, Debug, Default)]
 pub struct TlsArgs {
-    /// TLS: certificates that the server's must lead to, PEM
+    /// TLS: certificates of the authorities that may sign the server's certificate, PEM
     #[arg(long, value_name = "FILE")]
     pub ca_file: Option<PathBuf>,
     /// TLS: the client's certificate, PEM
@@ -89,15 +91,6 @@ pub struct TlsArgs {
     pub server_uri_san: Option<String>,
 }
 
-/// Forms of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// A row for each key, for people; fits the terminal if it is one.
-    Table,
-    /// A JSON object in each line, for programs.
-    Json,
-}
-
 /// Protocols by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum ProtocolArg {
@@ -109,32 +102,9 @@ pub enum ProtocolArg {
     CalicoPlain,
 }
 
-/// Compressions by name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum CompressionArg {
-    /// Best.
-    Zstd,
-    /// Fastest.
-    Snappy,
-    /// None.
-    None,
-}
-
-impl From<CompressionArg> for Compression {
-    fn from(arg: CompressionArg) -> Self {
-        match arg {
-            CompressionArg::Zstd => Self::Zstd,
-            CompressionArg::Snappy => Self::Snappy,
-            CompressionArg::None => Self::None,
-        }
-    }
-}
-
-fn syncer(name: &str) -> Result<SyncerType, String> {
-    SyncerType::from_name(name).ok_or_else(|| {
-        let known: Vec<&str> = SyncerType::ALL.iter().map(|syncer| syncer.as_str()).collect();
-        format!("known syncers are {}", known.join(", "))
-    })
+fn compression(text: &str) -> Result<Compression, String> {
+    Compression::from_name(text)
+        .ok_or_else(|| format!("one of {} is expected", Compression::ALL.map(Compression::as_str).join(", ")))
 }
 
 pub(super) fn namespaced(text: &str) -> Result<(String, String), String> {
@@ -146,7 +116,7 @@ pub(super) fn namespaced(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// Whole or broken seconds.
+/// A number of seconds, whole or with a fraction.
 pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "a number of seconds is expected".to_owned())?;
     Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
@@ -168,9 +138,7 @@ impl ConnectArgs {
             ProtocolArg::Native if self.compression.is_empty() => {
                 Protocol::Native { compressions: Compression::ALL.to_vec() }
             }
-            ProtocolArg::Native => {
-                Protocol::Native { compressions: self.compression.iter().copied().map(Compression::from).collect() }
-            }
+            ProtocolArg::Native => Protocol::Native { compressions: self.compression.clone() },
             ProtocolArg::Calico | ProtocolArg::CalicoPlain if !self.compression.is_empty() => {
                 return Err("--compression goes with --protocol native only; calico is snappy, calico-plain is not \
                             compressed"
@@ -223,7 +191,7 @@ impl ConnectArgs {
 }
 
 impl TlsArgs {
-    /// TLS, if any of its arguments is given; then all of them are needed.
+    /// TLS, if any of its arguments is given. Then all of them are needed.
     ///
     /// # Errors
     /// Arguments that are missing, or files that cannot be used, in words.

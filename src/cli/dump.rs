@@ -1,7 +1,7 @@
-//! `bulrush dump`: prints what a server holds, once, as soon as it is in sync.
+//! `bulrush dump`: prints the data of a server, once, as soon as it is in sync.
 //!
-//! A server that is not there yet is waited for; one that was there and went is come back to a few times only: whoever looks
-//! through a port-forward that has died wants to know that, and not wait.
+//! `dump` waits for a server that is not there yet. When a connection is lost, it tries only a few times to connect again: a
+//! port-forward that has died does not come back, and its user has to know.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -11,18 +11,18 @@ use clap::Args;
 use tokio::time::{Instant, timeout_at};
 
 use super::connect::{ConnectArgs, seconds};
+use super::exit::{EXIT_FAILURE, EXIT_USAGE, ended};
 use super::render::Renderer;
-use super::{EXIT_FAILURE, EXIT_USAGE, ended};
 use crate::model::{Key, SyncStatus, Update};
 use crate::syncclient::{Client, SyncEvent, apply};
 
-/// Tries to come back to servers after a connection was lost; with their pauses some two seconds.
+/// Number of tries to connect again after a connection was lost; with their pauses they take some two seconds.
 const TRIES_AFTER_LOSS: u32 = 5;
 
 /// Arguments of `bulrush dump`.
 #[derive(Args, Clone, Debug)]
 pub struct DumpArgs {
-    /// How to connect, and what to show.
+    /// The server, and the data to show.
     #[command(flatten)]
     pub connect: ConnectArgs,
     /// Give up when the server is not in sync after this many seconds
@@ -43,41 +43,29 @@ pub async fn run(args: &DumpArgs, width: Option<usize>, out: &mut impl Write, er
             return Ok(EXIT_USAGE);
         }
     };
-    match collect(client, Instant::now() + args.timeout).await {
+    match collect(client, args.timeout).await {
         Ok(content) => {
             let renderer = Renderer::new(args.connect.output, width);
             let mut out = BufWriter::new(out);
             let printed = content.values().try_for_each(|update| renderer.entry(update, &mut out));
             ended(printed.and_then(|()| out.flush()))
         }
-        Err(Unfinished::TimeOut(progress)) => {
-            let seconds = args.timeout.as_secs_f64();
-            writeln!(err, "dump: not in sync after {seconds} s: {progress}")?;
-            Ok(EXIT_FAILURE)
-        }
-        Err(Unfinished::Lost(how)) => {
-            writeln!(err, "dump: {how}")?;
+        Err(reason) => {
+            writeln!(err, "dump: {reason}")?;
             Ok(EXIT_FAILURE)
         }
     }
 }
 
-/// Why there is nothing to print.
-enum Unfinished {
-    /// How far it came in the time.
-    TimeOut(String),
-    /// How a connection was lost for good.
-    Lost(String),
-}
-
-/// A connection that was lost, and what became of the tries to come back.
+/// A connection that was lost, and the tries to come back.
 struct Loss {
     how: String,
     tries: u32,
 }
 
-/// All keys once in sync, or how far it came.
-async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, Update>, Unfinished> {
+/// All keys once in sync, or else the reason why there is nothing to print.
+async fn collect(mut client: Client, timeout: Duration) -> Result<BTreeMap<Key, Update>, String> {
+    let deadline = Instant::now() + timeout;
     let mut content = BTreeMap::new();
     let mut progress = "no server has answered yet".to_owned();
     let mut connected = false;
@@ -105,10 +93,10 @@ async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, 
                 if let Some(Loss { how, tries }) = &mut loss {
                     *tries += 1;
                     if *tries > TRIES_AFTER_LOSS {
-                        return Err(Unfinished::Lost(format!(
+                        return Err(format!(
                             "{how}; {TRIES_AFTER_LOSS} tries to come back failed, the last: {progress}; if it is forwarded, \
                              look at the forwarder (kubectl port-forward) and at the pod behind it"
-                        )));
+                        ));
                     }
                 }
             }
@@ -118,5 +106,5 @@ async fn collect(mut client: Client, deadline: Instant) -> Result<BTreeMap<Key, 
     if !content.is_empty() {
         progress = format!("{progress}, {} keys so far", content.len());
     }
-    Err(Unfinished::TimeOut(progress))
+    Err(format!("not in sync after {} s: {progress}", timeout.as_secs_f64()))
 }

@@ -1,9 +1,9 @@
-//! Where the server of this place is: what `dump`, `watch` and `status` ask when they are told nothing.
+//! The server on this host or in this pod, which `dump`, `watch` and `status` ask when no server is named.
 //!
-//! Inside the pod, the daemon's own options (`TYPHA_*` variables, typha.cfg) say it, and a port that was moved there is found.
-//! Elsewhere there are no such options, and Typha's defaults remain; `kubectl port-forward` uses the same ports.
+//! Inside the pod, the daemon's own options (`TYPHA_*` variables, typha.cfg) give its address, with ports that were changed.
+//! Elsewhere there are no such options, and Typha's defaults count; `kubectl port-forward` uses the same ports.
 //!
-//! Invariant: wrong options never keep a command from running; what cannot be read counts as not set.
+//! Invariant: wrong options never keep a command from running; an option that cannot be read counts as not set.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -11,13 +11,13 @@ use std::path::Path;
 
 use crate::config::{self, Loaded, Value};
 
-/// A server that listens on all addresses, or on nothing that is known, is reached here.
+/// Host of a server that listens on all addresses, or on an unknown one.
 const HERE: &str = "localhost";
 
 /// Typha's port for health checks.
 const DEFAULT_HEALTH_PORT: u16 = 9098;
 
-/// Where a server on this host or in this pod listens.
+/// The addresses of a server on this host or in this pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Local {
     /// For agents, `host:port`.
@@ -57,7 +57,7 @@ impl Options<'_> {
         matches!(self.value(name), Some(Value::Bool(true)))
     }
 
-    /// A port that can be connected to: 0 means that the system chose one, which only the log knows.
+    /// A port to connect to. 0 is none: the system chose the port, which only the log tells.
     fn port(&self, name: &str) -> Option<u16> {
         match self.value(name) {
             Some(Value::Int(number)) => u16::try_from(*number).ok().filter(|port| *port != 0),
@@ -115,7 +115,7 @@ mod tests {
                 "localhost:5473",
                 "[::1]:6060",
             ),
-            // The system chose the port: nobody can know it.
+            // The system chose the port, so it is not known here.
             (&[("HEALTHENABLED", "true"), ("HEALTHPORT", "0")], "localhost:5473", "localhost:9098"),
         ] {
             assert_eq!(read(variables), (sync.into(), status.into(), false), "{variables:?}");

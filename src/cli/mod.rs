@@ -1,9 +1,9 @@
-//! The command line: what can be asked of the binary. Each command takes its arguments, its input and a place to print to, and
-//! gives an exit status.
+//! The command line. Each command takes its arguments, its input and a place to print to, and gives an exit status.
 
 pub mod config;
 pub mod connect;
 pub mod dump;
+mod exit;
 pub mod local;
 pub mod preflight;
 mod render;
@@ -14,13 +14,11 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
-pub use crate::config::EXIT_USAGE;
+pub use exit::{EXIT_FAILURE, EXIT_USAGE};
+
 use crate::config::table::DEFAULT_FILE;
-
-/// Something went wrong on the way.
-pub const EXIT_FAILURE: u8 = 1;
 
 /// A fan-out sync proxy: one watch on the datastore, thousands of agents kept in sync
 ///
@@ -31,21 +29,21 @@ pub struct Cli {
     /// The daemon's configuration file; a missing one counts as empty
     #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
-    /// What to do instead of running the daemon.
+    /// The command, if the daemon is not to run.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
-/// What can be done instead of running the daemon.
+/// The commands.
 #[derive(Clone, Debug, Subcommand)]
 pub enum Command {
     /// Print the version
     Version,
-    /// Follow a server: print what it holds, then every change
+    /// Follow a server: print its data, then every change
     Watch(watch::WatchArgs),
-    /// Print what a server holds, once
+    /// Print the data of a server, once
     Dump(dump::DumpArgs),
-    /// Print every option with its value and where that comes from, or check them
+    /// Print every option with its value and its source, or check them
     Config(config::ConfigArgs),
     /// Print the state of a running server
     Status(status::StatusArgs),
@@ -53,8 +51,17 @@ pub enum Command {
     Preflight(preflight::PreflightArgs),
 }
 
-/// The arguments without Calico's way to choose the program within its image (`component typha`): a Deployment whose image alone
-/// was replaced still says it, as arguments or after `/usr/bin/calico`, which our image has as well.
+/// Forms of the output of commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    Table,
+    /// JSON, for programs.
+    Json,
+}
+
+/// The arguments without the words `component typha`, by which Calico chooses the program within its image. A Deployment of which only
+/// the image was replaced still has them, as arguments or after `/usr/bin/calico`, which is in our image as well.
 pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut arguments: Vec<OsString> = given.into_iter().collect();
     if arguments.get(1..3).is_some_and(|words| words[0] == "component" && words[1] == "typha") {
@@ -67,15 +74,6 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
 #[must_use]
 pub fn terminal_width() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
-}
-
-/// The exit status after printing. A reader that has seen enough (`| head`) is no failure.
-fn ended(printed: io::Result<()>) -> io::Result<u8> {
-    match printed {
-        Ok(()) => Ok(0),
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

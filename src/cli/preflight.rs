@@ -5,19 +5,20 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use serde_json::json;
 
+use super::Output;
 use super::connect::{TlsArgs, namespaced, seconds};
-use super::{EXIT_USAGE, ended};
+use super::exit::{EXIT_USAGE, ended};
+use crate::calico::processors::Context;
+use crate::calico::release::Release;
 use crate::config::table::DEFAULT_FILE;
 use crate::config::{load, load_kubernetes};
 use crate::datastore::kubernetes::lookup::Lookup;
-use crate::model::release::Release;
 use crate::preflight::compare::{Against, compare};
 use crate::preflight::report::{Report, Verdict};
 use crate::preflight::{Account, Options, look};
-use crate::syncer::processors::Context;
 
 /// Arguments of `bulrush preflight`.
 #[derive(Args, Clone, Debug)]
@@ -31,7 +32,7 @@ pub struct PreflightArgs {
     /// Typha's Deployment [default: calico-typha, where Calico's installs put it]
     #[arg(long, value_name = "NAMESPACE/NAME", value_parser = namespaced)]
     pub typha: Option<(String, String)>,
-    /// Whose rights to ask for: a service account, or own for those of this command's own account [default: that of Typha's Deployment]
+    /// Account whose rights to ask for: a service account, or own for those of this command's own account [default: that of Typha's Deployment]
     #[arg(long, value_name = "NAMESPACE/NAME|own", value_parser = account)]
     pub account: Option<Account>,
     /// Instead of looking the cluster over: connect to this Typha, and compare all that it tells agents with what Bulrush would tell them
@@ -40,13 +41,13 @@ pub struct PreflightArgs {
     /// With --compare: as an agent of which release, v3.26 to v3.32 or master [default: that of the cluster's Calico]
     #[arg(long, value_name = "RELEASE", requires = "compare")]
     pub dialect: Option<Release>,
-    /// With --compare: how long it may take in all
+    /// With --compare: longest time for all of it
     #[arg(long, default_value = "120", value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Duration,
     /// With --compare: the daemon's configuration file, which says where the datastore is; a missing one counts as empty
     #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
-    /// With --compare: how to get in.
+    /// With --compare: TLS.
     #[command(flatten)]
     pub tls: TlsArgs,
     /// Form of the output
@@ -55,15 +56,6 @@ pub struct PreflightArgs {
     /// The environment, for the daemon's options and the way to the API server.
     #[arg(skip)]
     pub environment: Vec<(OsString, OsString)>,
-}
-
-/// Forms of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Table,
-    /// For programs.
-    Json,
 }
 
 fn account(text: &str) -> Result<Account, String> {
@@ -75,8 +67,8 @@ fn account(text: &str) -> Result<Account, String> {
         .map_err(|_| "own or NAMESPACE/NAME is expected, for example kube-system/calico-node".to_owned())
 }
 
-/// Looks, and prints what was seen. Returns the exit status: 0 if nothing is in the way, 1 if something is, 2 if something that decides could
-/// not be looked at, 64 for arguments or a configuration that make no sense.
+/// Checks the cluster, and prints the report. Returns the exit status: 0 if nothing is in the way, 1 if something is, 2 if something that
+/// matters could not be checked, 64 for bad arguments or a bad configuration.
 ///
 /// # Errors
 /// `out` or `err` cannot be written to. A closed `out` is a way to stop.
@@ -97,7 +89,7 @@ pub async fn run(args: &PreflightArgs, out: &mut impl Write, err: &mut impl Writ
     }
 }
 
-/// The environment with what the arguments say about the way to the API server.
+/// The environment, with the arguments' settings of the API server.
 fn environment(args: &PreflightArgs) -> Vec<(OsString, OsString)> {
     let given = [
         ("KUBECONFIG", args.kubeconfig.as_ref().map(|path| path.clone().into_os_string())),
@@ -128,7 +120,7 @@ async fn compared(args: &PreflightArgs, server: &str) -> Result<Report, String> 
     let context = Context::from_environment(environment);
     let against = Against { server: server.to_owned(), line: args.dialect, tls: args.tls.load()?, limit: args.timeout };
     let mut report = Report::default();
-    compare(&config.datastore, &context, against, &mut report).await.map_err(|error| format!("{error:#}"))?;
+    compare(config.of_calico(), &context, against, &mut report).await.map_err(|error| format!("{error:#}"))?;
     Ok(report)
 }
 
@@ -173,8 +165,8 @@ mod tests {
     #[test]
     fn obstacles_stand_out_with_the_way_to_remove_them() {
         let mut report = Report::default();
-        report.add("calico", Verdict::Ok, "fine");
-        report.advise("rights", Verdict::Obstacle, "missing", "kubectl do it");
+        report.ok("calico", "fine");
+        report.obstacle("rights", "missing").remedy("kubectl do it");
         let mut printed = Vec::new();
         print(&report, Output::Table, &mut printed).unwrap();
         let expected = "calico  ok        fine\nrights  OBSTACLE  missing\n                  > kubectl do it\n1 in the way, 0 could not be looked at\n";

@@ -1,6 +1,6 @@
-//! Events as rows for people and as JSON lines for programs. The lines are described in `docs/client.md`.
+//! Prints events as rows for people and as JSON lines for programs. `docs/client.md` describes the lines.
 //!
-//! Keys and values come from a datastore: control characters in them never reach a terminal.
+//! Keys and values come from a datastore, so their control characters are removed before they reach a terminal.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -11,18 +11,18 @@ use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::connect::Output;
+use super::Output;
 use crate::model::{Update, UpdateType};
 use crate::syncclient::SyncEvent;
 
-/// Least room for a value in a row; a terminal narrower than that wraps.
+/// Least room for a value in a row; a narrower terminal wraps the row.
 const MIN_VALUE_CHARS: usize = 10;
 
 /// Writes events to an output in one form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renderer {
     output: Output,
-    /// Longest row, in characters. `None`: as long as it takes.
+    /// Longest row, in characters. `None`: no limit.
     width: Option<usize>,
 }
 
@@ -68,7 +68,7 @@ impl Renderer {
                     self.row(sign, update, out)
                 });
             }
-            // The next change shows as much.
+            // The next change shows it too.
             SyncEvent::Progress(_) => return Ok(()),
             SyncEvent::Status(status) => format!("{status}, {keys} keys"),
             SyncEvent::Connected { address, server } => {
@@ -100,7 +100,7 @@ impl Renderer {
         if row.trim_end().chars().count() <= width {
             return writeln!(out, "{}", row.trim_end());
         }
-        // What must go, in this order: the value beyond its first characters, the revision, the start of the key.
+        // A row that is too long loses, in this order: the value beyond its first characters, the revision, the start of the key.
         let room = width.saturating_sub(sign.len() + if value.is_empty() { 0 } else { MIN_VALUE_CHARS + 2 });
         let head = format!("{key}{revision}");
         let head =
@@ -130,7 +130,7 @@ fn cut(text: &str, chars: usize) -> Cow<'_, str> {
     Cow::Owned(short)
 }
 
-/// At most `chars` characters, the last ones: keys differ at their ends.
+/// The last `chars` characters at most, because keys differ at their ends.
 fn cut_front(text: &str, chars: usize) -> Cow<'_, str> {
     let count = text.chars().count();
     if count <= chars {
@@ -139,7 +139,7 @@ fn cut_front(text: &str, chars: usize) -> Cow<'_, str> {
     Cow::Owned(std::iter::once('…').chain(text.chars().skip(count + 1 - chars)).collect())
 }
 
-/// What an update does to its key, in a word.
+/// The effect of an update on its key, in a word.
 fn change(update: &Update) -> &'static str {
     match (&update.value, update.update_type) {
         (None, UpdateType::Deleted) => "deleted",
@@ -191,9 +191,9 @@ enum Line<'a> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum JsonValue<'a> {
-    /// As it came, digit for digit.
+    /// JSON as received, with all its digits.
     Raw(&'a RawValue),
-    /// JSON over several lines, which a line cannot hold.
+    /// JSON of several lines, made one line.
     Compact(serde_json::Value),
     Text(&'a str),
 }

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::client::conn::http1;
 use hyper::header::HOST;
@@ -15,59 +15,51 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
+use super::Output;
 use super::local::Local;
 use crate::config::render::columns;
 use crate::config::table::DEFAULT_FILE;
 use crate::status::{DEFAULT_CLIENTS, Listed, Snapshot, Syncer};
 
-/// Longest status that is read: some hundred bytes for each of as many clients as a server can have, if all are asked for.
+/// Longest status that is read: enough for all clients that a server can have, at some hundred bytes each.
 const MAX_BODY: usize = 64 << 20;
 
-/// Bad objects of one syncer that the table shows: more push the clients off the screen.
+/// Most bad objects of one syncer in the table: more would push the clients off the screen.
 const SHOWN_PROBLEMS: usize = 10;
 
 /// Arguments of `bulrush status`.
 #[derive(Args, Clone, Debug)]
 pub struct StatusArgs {
-    /// Server to ask, host:port of its health endpoint or debug port [default: the one that the configuration of this place
-    /// describes, or localhost:9098]
+    /// Server to ask, as host:port of its health endpoint or debug port [default: from the
+    /// configuration here, or localhost:9098]
     #[arg(short, long, alias = "address", short_alias = 'a', value_name = "HOST:PORT")]
     pub server: Option<String>,
-    /// The daemon's configuration file, which says where it listens when no --server is given; a missing one counts as empty
+    /// The daemon's configuration file, which has the address when no --server is given; a missing one counts as empty
     #[arg(short, long, default_value = DEFAULT_FILE, value_name = "PATH")]
     pub config_file: PathBuf,
     /// The environment, for the daemon's options.
     #[arg(skip)]
     pub environment: Vec<(OsString, OsString)>,
-    /// How to print
+    /// Form of the output
     #[arg(short, long, value_enum, default_value_t = Output::Table)]
     pub output: Output,
-    /// How many clients to list, the slowest first: a number, or all
+    /// Number of clients to list, the slowest first; or all
     #[arg(long, default_value_t, value_name = "N")]
     pub clients: Listed,
-    /// How many seconds to wait for the answer
+    /// Seconds to wait for the answer
     #[arg(long, default_value_t = 5)]
     pub timeout: u64,
 }
 
-/// Forms of the output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Output {
-    /// For people.
-    Table,
-    /// As the server sends it.
-    Json,
-}
-
-/// Why there is no status.
+/// The reason why there is no status.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody answers.
+    /// There is no answer.
     #[error("ask {address} for its status: {reason}; is HealthEnabled or DebugPort set there?")]
     Away {
-        /// Whom we asked.
+        /// The address that was asked.
         address: String,
-        /// What happened.
+        /// The error.
         reason: String,
     },
     /// The answer was cut off.
@@ -76,9 +68,9 @@ pub enum Error {
          look at the forwarder (kubectl port-forward) and at the pod behind it"
     )]
     Cut {
-        /// Whom we asked.
+        /// The address that was asked.
         address: String,
-        /// What happened.
+        /// The error.
         reason: String,
     },
     /// Something else answers.
@@ -87,17 +79,17 @@ pub enum Error {
          StatusRemoteEnabled if you do not ask from its own host or pod?"
     )]
     Refused {
-        /// Whom we asked.
+        /// The address that was asked.
         address: String,
-        /// What it said.
+        /// The answer.
         status: StatusCode,
     },
     /// The answer is not a status.
     #[error("read the status of {address}: {source}")]
     Unreadable {
-        /// Whom we asked.
+        /// The address that was asked.
         address: String,
-        /// What is wrong.
+        /// The mistake.
         source: serde_json::Error,
     },
     /// The output is gone.
@@ -108,7 +100,7 @@ pub enum Error {
 /// Asks a server for its status and prints it.
 ///
 /// # Errors
-/// When nobody or something else answers, or `out` cannot be written to.
+/// There is no answer, or not from a Bulrush, or `out` cannot be written to.
 ///
 /// # Cancel safety
 /// May be dropped at any time.
@@ -144,14 +136,14 @@ pub async fn run(args: &StatusArgs, out: &mut impl Write) -> Result<(), Error> {
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Why there is no answer.
+/// The reason why there is no answer.
 enum AskError {
     NoConnection(io::Error),
-    /// There was a connection.
+    /// The connection was cut.
     Cut(AnyError),
 }
 
-/// An error with what caused it, in one line.
+/// An error with its causes, in one line.
 fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(error.source(), |cause| cause.source());
     causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
@@ -172,7 +164,7 @@ async fn exchange(stream: TcpStream, address: &str, clients: Listed) -> Result<(
         let body = Limited::new(response.into_body(), MAX_BODY).collect().await?;
         Ok((status, body.to_bytes()))
     };
-    // The connection must be driven beside the request, and need not be driven any longer than that.
+    // The connection must be driven while the request runs, and no longer.
     tokio::select! {
         answer = exchange => answer,
         Err(error) = connection => Err(error.into()),
@@ -225,7 +217,7 @@ pub fn table(snapshot: &Snapshot) -> String {
     out
 }
 
-/// What is bad now, per syncer. One object that several syncers read is in each of them.
+/// The present problems, per syncer. An object that several syncers read is in the list of each.
 fn problems(syncers: &[Syncer]) -> String {
     let mut out = String::new();
     for syncer in syncers.iter().filter(|syncer| !syncer.problems.is_empty()) {
@@ -241,7 +233,7 @@ fn problems(syncers: &[Syncer]) -> String {
     out
 }
 
-/// The clients that the server has listed, in its order: the slowest first.
+/// The clients that the server has listed, in its order: slowest first.
 fn clients(snapshot: &Snapshot) -> String {
     let present: u64 = snapshot.client_states.values().sum();
     let listed = &snapshot.clients;
@@ -294,7 +286,7 @@ fn clients(snapshot: &Snapshot) -> String {
     out
 }
 
-/// A text without control characters: agents name themselves, and a terminal obeys what it is sent.
+/// A text without control characters: agents choose their names, and a terminal obeys control characters.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }

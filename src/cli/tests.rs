@@ -118,7 +118,7 @@ fn without_a_command_the_daemon_runs() {
 
 #[test]
 fn arguments_that_make_no_sense_are_refused_in_words() {
-    assert!(parse(&["watch", "--syncer", "x"]).unwrap_err().contains("known syncers are felix, bgp"));
+    assert!(parse(&["watch", "--syncer", "Felix"]).unwrap_err().contains("cannot name a syncer"));
     assert!(parse(&["dump", "--timeout", "soon"]).unwrap_err().contains("a number of seconds is expected"));
     assert!(parse(&["dump", "--timeout", "-1"]).is_err());
     for (arguments, expected) in [
@@ -169,7 +169,7 @@ async fn dump_fails_in_words_when_the_server_is_not_in_sync_in_time() {
     assert!(err.contains(&format!("no connection to {address}: connect: Connection refused")), "{err}");
 }
 
-/// Collects what is printed, and stops the command after a certain line.
+/// Collects the output, and stops the command after a certain line.
 struct Printed {
     text: Vec<u8>,
     last: &'static str,

@@ -1,4 +1,4 @@
-//! `bulrush watch`: prints what a server holds, then every change, and survives the loss of servers.
+//! `bulrush watch`: prints the data of a server, then every change, and survives the loss of servers.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -9,21 +9,21 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::connect::{ConnectArgs, seconds};
+use super::exit::{EXIT_FAILURE, EXIT_USAGE, ended};
 use super::render::Renderer;
-use super::{EXIT_FAILURE, EXIT_USAGE, ended};
 use crate::model::{Key, SyncStatus};
 use crate::syncclient::{Client, SyncEvent};
 
 /// Arguments of `bulrush watch`.
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
-    /// How to connect, and what to show.
+    /// The server, and the data to show.
     #[command(flatten)]
     pub connect: ConnectArgs,
     /// Give up when there is no in-sync for this many seconds [default: never]
     #[arg(long, value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Option<Duration>,
-    /// Do not print the keys of the first snapshot, only how many there are
+    /// Do not print the keys of the first snapshot, only their number
     #[arg(long)]
     pub changes_only: bool,
 }

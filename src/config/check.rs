@@ -1,12 +1,12 @@
-//! Options looked at together: what one of them requires of another, and the values that follow from others.
+//! Checks that compare options: the values that one option requires of another, and the values that follow from others.
 
 use super::parse::Value;
 use super::{Mistake, Resolved};
 
-/// Typha's rule for a pong time-out that leaves less than two pings' time: this many ping intervals instead.
+/// Typha's rule: a pong time-out of at most two ping intervals becomes this number of ping intervals.
 const PONG_TIMEOUT_PINGS: f64 = 6.0;
 
-/// Checks all options together, and fills in what follows from others.
+/// Checks all options together, and sets the values that follow from other options.
 pub(super) fn together(options: &mut [Resolved], mistakes: &mut Vec<Mistake>) {
     pong_timeout(options);
     let options = &*options;
@@ -17,7 +17,7 @@ pub(super) fn together(options: &mut [Resolved], mistakes: &mut Vec<Mistake>) {
     rebalancing(options, mistakes);
 }
 
-/// Whether anything is read from the Kubernetes API.
+/// Whether the Kubernetes API is used.
 pub(super) fn uses_kubernetes(options: &[Resolved]) -> bool {
     text(options, "DatastoreType") == "kubernetes" || text(options, "ConnectionRebalancingMode") == "kubernetes"
 }
@@ -37,24 +37,18 @@ fn is_set(options: &[Resolved], name: &str) -> bool {
     !get(options, name).value.is_zero()
 }
 
-/// Whether somebody gave the option a value, be it a wrong one.
+/// Whether the option is set, to a right or a wrong value.
 fn is_given(options: &[Resolved], mistakes: &[Mistake], name: &str) -> bool {
     is_set(options, name) || is_wrong(mistakes, name)
 }
 
-/// Whether a mistake about the option itself has been found: then its value here is not what was meant.
+/// Whether the option's own text was wrong: then its value here is not the one that was meant.
 fn is_wrong(mistakes: &[Mistake], name: &str) -> bool {
     mistakes.iter().any(|mistake| mistake.option == name)
 }
 
 fn mistake(option: &Resolved, accepted: &str, hint: &str) -> Mistake {
-    Mistake {
-        option: option.spec.name.to_owned(),
-        value: option.value.to_string(),
-        source: option.source.clone(),
-        accepted: accepted.to_owned(),
-        hint: hint.to_owned(),
-    }
+    Mistake::new(option.spec.name, option.value.to_string(), option.source.clone(), accepted, hint)
 }
 
 fn pong_timeout(options: &mut [Resolved]) {
@@ -89,7 +83,7 @@ fn folder(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// Typha's rule: any of these options switches TLS on, and then all are needed, with at least one of the names.
+/// Typha's rule: any of these options switches TLS on. Then all files are needed, and at least one of the names.
 fn tls(options: &[Resolved], mistakes: &mut Vec<Mistake>) {
     const FILES: [&str; 3] = ["ServerKeyFile", "ServerCertFile", "CAFile"];
     const NAMES: [&str; 2] = ["ClientCN", "ClientURISAN"];

@@ -1,4 +1,4 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! The fuzz target's check of one input; tests replay its corpus with it.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -7,11 +7,11 @@ use std::path::Path;
 use super::table::OPTIONS;
 use super::{interpret_all, render, sources};
 
-/// What separates the file from the environment in an input, and variables from each other.
+/// The byte of an input between the file and the environment, and between variables.
 const SEPARATOR: u8 = 0;
 
 /// Reads the input as a configuration: the text of a file, then variables (`NAME=value`), separated by zero bytes. Panics
-/// when a mistake is lost or the result cannot be shown.
+/// when a mistake is lost or the result cannot be printed.
 pub fn load(input: &[u8]) {
     let mut parts = input.split(|byte| *byte == SEPARATOR);
     let text = String::from_utf8_lossy(parts.next().unwrap_or_default());
@@ -28,15 +28,15 @@ pub fn load(input: &[u8]) {
     let loaded = read(environment, &text);
     assert_eq!(loaded.options.len(), OPTIONS.len(), "every option has a value");
     if let Err(mistakes) = &loaded.config {
-        assert!(!mistakes.0.is_empty(), "what is wrong is said");
+        assert!(!mistakes.0.is_empty(), "a configuration that is refused has a mistake");
         assert!(mistakes.0.iter().all(|mistake| !mistake.accepted.is_empty()), "{mistakes}");
     }
     let _ = (render::table(&loaded), render::json(&loaded));
     if loaded.config.is_ok() {
         let again = read(Vec::new(), &render::cfg(&loaded.options));
-        // Options that are variables only are not in the file.
+        // Options that only variables can set are not in the file.
         let expected = loaded.config.as_ref().ok();
-        assert_eq!(again.config.as_ref().ok(), expected, "what is printed as a file is read as the same");
+        assert_eq!(again.config.as_ref().ok(), expected, "the printed file reads back as the same configuration");
     }
 }
 

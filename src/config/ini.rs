@@ -1,10 +1,41 @@
-//! The dialect of `typha.cfg`: what Go's `ini.v1` makes of a file with its default options.
+//! The dialect of `typha.cfg`: Go's `ini.v1` with its default options.
 //!
-//! Written here because that dialect is Typha's contract and general ini crates differ from it where it hurts: a comment
+//! Typha's files are written in that dialect, and general ini crates differ from it: a comment
 //! may begin anywhere in a value, quotes, backticks and `"""` are stripped, a backslash continues a line, and a line
-//! without a delimiter is an error. Sections mean nothing to Typha, so they are checked and forgotten.
+//! without a delimiter is an error. Sections mean nothing to Typha. Our own sections have a heading with a quoted name,
+//! `[kind "name"]`; this module does not know the kinds.
 //!
-//! Pure: text in, settings and mistakes with their line numbers out. All mistakes are found, not just the first.
+//! Pure: it takes text and returns sections with their settings, and mistakes, all with line numbers. It finds all mistakes, not
+//! just the first.
+
+use std::mem;
+
+/// A heading, and the settings below it up to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Section {
+    /// `None` for the settings before the first heading.
+    pub(super) heading: Option<Heading>,
+    /// Its settings, in order.
+    pub(super) settings: Vec<Setting>,
+}
+
+/// The line that begins a section.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Heading {
+    /// The text between the first bracket of the line and the last, as in Typha's parser.
+    pub(super) text: String,
+    /// Kind and name, if the heading has the form `[kind "name"]`.
+    pub(super) quoted: Option<(String, String)>,
+    /// Its line, from 1.
+    pub(super) line: usize,
+}
+
+impl Heading {
+    /// The word before the quoted name, if there is one.
+    pub(super) fn kind(&self) -> Option<&str> {
+        self.quoted.as_ref().map(|(kind, _)| kind.as_str())
+    }
+}
 
 /// One `key = value` of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,22 +55,24 @@ pub(super) struct BadLine {
     pub(super) line: usize,
     /// The line itself.
     pub(super) text: String,
-    /// What is wrong with it.
+    /// The reason.
     pub(super) reason: &'static str,
 }
 
-/// What stands between key and value.
+/// Characters between key and value.
 const DELIMITERS: [char; 2] = ['=', ':'];
-/// What begins a comment.
+/// Characters that begin a comment.
 const COMMENTS: [char; 2] = ['#', ';'];
 /// A quote for values of several lines.
 const TRIPLE: &str = "\"\"\"";
 
-/// Reads a file's text: all settings in order, and all lines that are wrong.
-pub(super) fn parse(text: &str) -> (Vec<Setting>, Vec<BadLine>) {
+/// Reads a file's text. Returns all sections in order and all bad lines. The first section has no heading; a heading that is there
+/// twice begins two sections. Settings below a bad heading belong to the section before it.
+pub(super) fn parse(text: &str) -> (Vec<Section>, Vec<BadLine>) {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut lines = Lines { rest: text, number: 0 };
-    let mut settings = Vec::new();
+    let mut sections = Vec::new();
+    let mut section = Section::default();
     let mut bad = Vec::new();
     while let Some(line) = lines.next() {
         let number = lines.number;
@@ -48,15 +81,19 @@ pub(super) fn parse(text: &str) -> (Vec<Setting>, Vec<BadLine>) {
             continue;
         }
         let result = if line.starts_with('[') {
-            section(line)
+            heading(line, number).map(|heading| {
+                let begun = Section { heading: Some(heading), settings: Vec::new() };
+                sections.push(mem::replace(&mut section, begun));
+            })
         } else {
-            setting(line, number, &mut lines).map(|setting| settings.push(setting))
+            setting(line, number, &mut lines).map(|setting| section.settings.push(setting))
         };
         if let Err(reason) = result {
             bad.push(BadLine { line: number, text: line.trim_end().to_owned(), reason });
         }
     }
-    (settings, bad)
+    sections.push(section);
+    (sections, bad)
 }
 
 /// The lines of a text, with the end of line kept on each.
@@ -78,12 +115,25 @@ impl<'a> Lines<'a> {
     }
 }
 
-fn section(line: &str) -> Result<(), &'static str> {
-    match line.rfind(']') {
-        None => Err("the section's name has no closing bracket"),
-        Some(end) if line[1..end].trim().is_empty() => Err("the section has no name"),
-        Some(_) => Ok(()),
+fn heading(line: &str, number: usize) -> Result<Heading, &'static str> {
+    let end = line.rfind(']').ok_or("the section's name has no closing bracket")?;
+    let text = line[1..end].trim();
+    if text.is_empty() {
+        return Err("the section has no name");
     }
+    Ok(Heading { text: text.to_owned(), quoted: kind_and_name(&line[1..]), line: number })
+}
+
+/// Kind and name of a heading, from the text after its first bracket. The name ends at the next quote; after the closing bracket
+/// only a comment may follow.
+fn kind_and_name(text: &str) -> Option<(String, String)> {
+    let (kind, rest) = text.split_once('"')?;
+    let (name, rest) = rest.split_once('"')?;
+    let rest = rest.trim_start().strip_prefix(']')?.trim();
+    let kind = kind.strip_suffix(char::is_whitespace)?.trim();
+    let is_word = !kind.is_empty() && kind.chars().all(|c| c.is_alphanumeric() || c == '-' || c == '_');
+    let ends = rest.is_empty() || rest.starts_with(COMMENTS);
+    (is_word && ends).then(|| (kind.to_owned(), name.to_owned()))
 }
 
 fn setting(line: &str, number: usize, lines: &mut Lines<'_>) -> Result<Setting, &'static str> {
@@ -92,7 +142,7 @@ fn setting(line: &str, number: usize, lines: &mut Lines<'_>) -> Result<Setting, 
     Ok(Setting { key: key.to_owned(), value, line: number })
 }
 
-/// The key of a line, and what stands after the delimiter.
+/// The key of a line, and the text after the delimiter.
 fn key(line: &str) -> Result<(&str, &str), &'static str> {
     const NO_DELIMITER: &str = "there is no = or : in it";
     let quote = if line.starts_with(TRIPLE) && line.len() > 6 {
@@ -131,7 +181,7 @@ fn value(text: &str, lines: &mut Lines<'_>) -> Result<String, &'static str> {
 
 /// The rest of a value whose closing quote is on a later line.
 fn quoted_lines(first: &str, quote: &str, lines: &mut Lines<'_>) -> Result<String, &'static str> {
-    // Looked for first, so that a quote which is never closed costs one line, not the rest of the file.
+    // Checked first, so that a quote that is never closed makes one line bad, not the rest of the file.
     if !lines.rest.contains(quote) {
         return Err("the value's quote is not closed");
     }
@@ -178,10 +228,14 @@ mod tests {
 
     use super::*;
 
+    fn settings(sections: Vec<Section>) -> impl Iterator<Item = Setting> {
+        sections.into_iter().flat_map(|section| section.settings)
+    }
+
     fn pairs(text: &str) -> Vec<(String, String)> {
-        let (settings, bad) = parse(text);
+        let (sections, bad) = parse(text);
         assert_eq!(bad, [], "{text:?}");
-        settings.into_iter().map(|setting| (setting.key, setting.value)).collect()
+        settings(sections).map(|setting| (setting.key, setting.value)).collect()
     }
 
     #[test]
@@ -223,17 +277,58 @@ mod tests {
     }
 
     #[test]
-    fn sections_and_comments_are_passed_over() {
-        let text = "# one\n; two\nb = 1\n[global]\na = 2\n\n  [ x ] \na = 3\n";
-        let (settings, bad) = parse(text);
+    fn every_setting_is_in_the_section_where_it_stands() {
+        let text = "# one\n; two\nb = 1\n[global]\na: 2 # x\n\n  [ datastore  \"git\" ] ; y [z]\na = `3;4`\n\
+                    [syncer \"x y\"]\n[datastore \"git\"]\na = 5\nb = 6\n";
+        let (sections, bad) = parse(text);
         assert_eq!(bad, []);
-        let seen: Vec<_> = settings.iter().map(|s| (s.key.as_str(), s.value.as_str(), s.line)).collect();
-        assert_eq!(seen, [("b", "1", 3), ("a", "2", 5), ("a", "3", 8)]);
+        let seen: Vec<_> = sections
+            .iter()
+            .map(|Section { heading, settings }| {
+                let heading = heading.as_ref().map(|Heading { text, quoted, line }| {
+                    (text.as_str(), quoted.as_ref().map(|(kind, name)| (kind.as_str(), name.as_str())), *line)
+                });
+                let settings: Vec<_> = settings.iter().map(|s| (s.key.as_str(), s.value.as_str(), s.line)).collect();
+                (heading, settings)
+            })
+            .collect();
+        let git = Some(("datastore", "git"));
+        assert_eq!(
+            seen,
+            [
+                (None, vec![("b", "1", 3)]),
+                (Some(("global", None, 4)), vec![("a", "2", 5)]),
+                (Some(("datastore  \"git\" ] ; y [z", git, 7)), vec![("a", "3;4", 8)]),
+                (Some(("syncer \"x y\"", Some(("syncer", "x y")), 9)), vec![]),
+                (Some(("datastore \"git\"", git, 10)), vec![("a", "5", 11), ("b", "6", 12)]),
+            ]
+        );
+    }
+
+    #[test]
+    fn only_a_word_and_one_quoted_name_make_a_named_section() {
+        let quoted = |line: &str| heading(line, 1).unwrap().quoted.map(|(kind, name)| format!("{kind}|{name}"));
+        for (line, expected) in [
+            ("[x \"y\"]", Some("x|y")),
+            ("[ x\t\"y]#;'`\" ]\r\n", Some("x|y]#;'`")),
+            ("[x \"\"]# y", Some("x|")),
+            ("[x]", None),
+            ("[x y]", None),
+            ("[x\"y\"]", None),
+            ("[x 'y']", None),
+            ("[\"y\"]", None),
+            ("[x y \"z\"]", None),
+            ("[x \"y\" z]", None),
+            ("[x \"y]", None),
+            ("[x \"y\"] z", None),
+        ] {
+            assert_eq!(quoted(line).as_deref(), expected, "{line:?}");
+        }
     }
 
     #[test]
     fn every_bad_line_is_named_and_the_others_still_count() {
-        let (settings, bad) = parse("[open\njust words\na = 1\n= 2\n[]\n\"k = 3\nb = `x\nc = 4\n");
+        let (sections, bad) = parse("[open\njust words\na = 1\n= 2\n[]\n\"k = 3\nb = `x\nc = 4\n");
         let seen: Vec<_> = bad.iter().map(|bad| (bad.line, bad.reason)).collect();
         assert_eq!(
             seen,
@@ -246,7 +341,7 @@ mod tests {
                 (7, "the value's quote is not closed"),
             ]
         );
-        let keys: Vec<_> = settings.iter().map(|setting| setting.key.as_str()).collect();
+        let keys: Vec<_> = settings(sections).map(|setting| setting.key).collect();
         assert_eq!(keys, ["a", "c"]);
     }
 

@@ -1,17 +1,17 @@
-//! The variables of Calico's generic datastore client, which say where the Kubernetes API is. They are no options of Typha's:
-//! every one is looked up as `CALICO_<NAME>` first and then as `<NAME>`, and only when the API is used.
+//! The variables of Calico's generic datastore client for the Kubernetes API. They are not options of Typha.
+//! Each is looked up as `CALICO_<NAME>` first and then as `<NAME>`, and only when the API is used.
 //!
-//! `DatastoreType` alone decides that it is: unlike Typha, a stray `ETCD_ENDPOINTS` in the environment does not switch the
-//! datastore; it is warned about.
+//! `DatastoreType` alone chooses the datastore: unlike in Typha, a stray `ETCD_ENDPOINTS` in the environment does not change it,
+//! but causes a warning.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{Mistake, Notice, Source};
-use crate::datastore::kubernetes::config::{CalicoGroup, KubernetesConfig, Token};
-use crate::datastore::kubernetes::proxy::Proxies;
+use super::{Mistake, Notice};
+use crate::calico::catalog::{CalicoGroup, catalog};
+use crate::datastore::kubernetes::config::{KubernetesConfig, Proxies, Token};
 
-/// Reads the variables. What is wrong is appended to `mistakes`.
+/// Reads the variables. Appends mistakes to `mistakes`, remarks to `notices`.
 pub(super) fn from_environment(
     variables: &[(OsString, OsString)],
     mistakes: &mut Vec<Mistake>,
@@ -42,20 +42,18 @@ pub(super) fn from_environment(
             .parsed("K8S_CLIENT_QPS", "requests per second, for example 20", |text| {
                 text.parse::<f32>().ok().filter(|qps| qps.is_finite())
             })
-            // Zero is what Kubernetes' clients take for "unset".
+            // Zero means "unset" to Kubernetes' clients.
             .filter(|qps| *qps != 0.0)
             .unwrap_or(defaults.qps),
         burst: reader
             .parsed("K8S_CLIENT_BURST", "a number of requests, for example 100", |text| text.parse::<u32>().ok())
             .filter(|burst| *burst != 0)
             .unwrap_or(defaults.burst),
-        calico_group: reader.parsed("CALICO_API_GROUP", "crd.projectcalico.org/v1 or projectcalico.org/v3", |text| {
-            match text {
-                "projectcalico.org/v3" => Some(CalicoGroup::V3),
-                "crd.projectcalico.org/v1" => Some(CalicoGroup::CrdV1),
-                _ => None,
-            }
-        }),
+        catalog: catalog(reader.parsed(
+            "CALICO_API_GROUP",
+            "crd.projectcalico.org/v1 or projectcalico.org/v3",
+            CalicoGroup::of,
+        )),
         proxies: Proxies {
             https: reader.either_case("HTTPS_PROXY"),
             http: reader.either_case("HTTP_PROXY"),
@@ -71,7 +69,8 @@ pub(super) fn from_environment(
             ("K8S_KEY_FILE", "K8S_CERT_FILE")
         };
         let (name, value) = reader.text(set).unwrap_or_default();
-        reader.mistakes.push(mistake(&name, &value, "certificate and key together", &format!("{missing} is not set")));
+        let (accepted, hint) = ("certificate and key together", format!("{missing} is not set"));
+        reader.mistakes.push(Mistake::in_variable(&name, value, accepted, hint));
     }
     for contradicting in ["DATASTORE_TYPE", "ETCD_ENDPOINTS"] {
         if let Some((name, value)) = reader.text(contradicting)
@@ -96,18 +95,18 @@ impl Reader<'_> {
         let (_, value) = self.variables.iter().find(|(found, _)| found == name)?;
         let Some(text) = value.to_str() else {
             // Not shown: it may be a token or contain a password.
-            self.mistakes.push(mistake(name, "***", "text in UTF-8", ""));
+            self.mistakes.push(Mistake::in_variable(name, "***", "text in UTF-8", ""));
             return None;
         };
         (!text.is_empty()).then(|| text.to_owned())
     }
 
-    /// The value of a variable that counts for all programs, in capitals or not.
+    /// The value of a variable that all programs read, in upper or lower case.
     fn either_case(&mut self, name: &str) -> Option<String> {
         self.exact(name).or_else(|| self.exact(&name.to_lowercase()))
     }
 
-    /// The value under one of both names, with the name it was found under.
+    /// The value under the first of both names that is set, with that name.
     fn text(&mut self, name: &str) -> Option<(String, String)> {
         let prefixed = format!("CALICO_{name}");
         if let Some(text) = self.exact(&prefixed) {
@@ -120,12 +119,8 @@ impl Reader<'_> {
         let (name, path) = self.text(name)?;
         let path = PathBuf::from(path);
         if let Err(error) = std::fs::File::open(&path) {
-            self.mistakes.push(mistake(
-                &name,
-                &path.display().to_string(),
-                "a file that can be read",
-                &error.to_string(),
-            ));
+            let (value, hint) = (path.display().to_string(), error.to_string());
+            self.mistakes.push(Mistake::in_variable(&name, value, "a file that can be read", hint));
         }
         Some(path)
     }
@@ -134,19 +129,9 @@ impl Reader<'_> {
         let (name, text) = self.text(name)?;
         let parsed = parse(text.trim());
         if parsed.is_none() {
-            self.mistakes.push(mistake(&name, &text, accepted, ""));
+            self.mistakes.push(Mistake::in_variable(&name, text, accepted, ""));
         }
         parsed
-    }
-}
-
-fn mistake(name: &str, value: &str, accepted: &str, hint: &str) -> Mistake {
-    Mistake {
-        option: name.to_owned(),
-        value: value.to_owned(),
-        source: Source::Env(name.to_owned()),
-        accepted: accepted.to_owned(),
-        hint: hint.to_owned(),
     }
 }
 
@@ -165,8 +150,9 @@ mod tests {
 
     #[test]
     fn nothing_set_is_the_default() {
-        assert_eq!(read(&[]), (KubernetesConfig::default(), vec![], vec![]));
-        assert_eq!(read(&[("KUBECONFIG", ""), ("K8S_CLIENT_QPS", "0")]).0, KubernetesConfig::default());
+        let defaults = KubernetesConfig { catalog: catalog(None), ..KubernetesConfig::default() };
+        assert_eq!(read(&[]), (defaults.clone(), vec![], vec![]));
+        assert_eq!(read(&[("KUBECONFIG", ""), ("K8S_CLIENT_QPS", "0")]).0, defaults);
     }
 
     #[test]
@@ -190,7 +176,7 @@ mod tests {
         assert_eq!(config.endpoint, Some("https://prefixed".to_owned().into()));
         assert_eq!(config.kubeconfig, [PathBuf::from("/a"), PathBuf::from("/b")]);
         assert_eq!((config.qps, config.burst, config.insecure), (12.5, 7, true));
-        assert_eq!(config.calico_group, Some(CalicoGroup::V3));
+        assert_eq!(config.catalog, catalog(Some(CalicoGroup::V3)));
         assert_eq!(config.context.as_deref(), Some("there"));
         assert_eq!(config.proxies.https.as_deref(), Some("http://user:secret@proxy"));
         assert_eq!((config.proxies.http.as_deref(), &*config.proxies.no), (None, "here"));

@@ -1,23 +1,24 @@
 //! Configuration: Typha's options under Typha's names, and ours beside them, from `TYPHA_*` variables and `typha.cfg`.
 //!
-//! [`table`] says which options there are, [`spec`] of what form. `sources` collects what was given, [`parse`] reads each text by its kind,
-//! [`load`] decides which source counts, `check` looks at options together, `build` makes the [`Config`] (`typed`) that the
-//! composition root hands out in parts. [`render`] prints the table.
+//! [`table`] lists the options, [`spec`] describes the form of one. `ini` splits the file into sections, `sources` collects the
+//! settings, [`parse`] reads each text by its kind, [`load`] decides which source counts, `check` compares options with each
+//! other, [`table`] makes the [`Config`] (`typed`) that the composition root hands out in parts. [`render`] prints the options.
 //!
 //! Invariants:
 //! - the environment counts more than the file, whatever the case of the names;
 //! - a wrong value never becomes a default: every [`Mistake`] is reported, all at once, and the program does not start;
 //! - an empty value is no value; `none` is the empty value of the option's kind;
-//! - what takes effect in place of what was given (a substitution) is visible in `bulrush config`.
+//! - where another value takes effect than the one that was set, `bulrush config` shows both.
 
-mod build;
 mod check;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;
 mod ini;
 mod kubernetes;
+mod options;
 pub mod parse;
 pub mod render;
+mod server;
 mod sources;
 pub mod spec;
 pub mod table;
@@ -30,37 +31,58 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::Path;
 
+use serde::Serialize;
+
 use crate::datastore::address::without_user;
 use crate::datastore::kubernetes::KubernetesConfig;
 pub use parse::Value;
+pub use server::{Pumps, RANDOM_SEED, ServerConfig};
 use sources::Setting;
 pub use sources::Source;
 use spec::{OptionSpec, Zero};
 use table::OPTIONS;
 pub use typed::{
-    Config, ConnectionsConfig, DatastoreConfig, DatastoreType, DebugConfig, EarlyLevel, EtcdConfig, FileConfig,
-    HealthConfig, LogFormat, LoggingConfig, MetricsClientAuth, MetricsConfig, MetricsTlsConfig, Rebalancing,
-    ServerConfig, Severity, TlsConfig, TlsVersion, early_level,
+    CacheConfig, Config, ConnectionsConfig, DatastoreConfig, DatastoreType, DebugConfig, EtcdConfig, FileConfig,
+    GLOBAL, HealthConfig, LogFormat, LoggingConfig, MetricsClientAuth, MetricsConfig, MetricsTlsConfig, Rebalancing,
+    Severity, TlsConfig, TlsVersion, early_level,
 };
 
 /// Exit status of a program whose configuration or usage is wrong (`EX_USAGE`).
 pub const EXIT_USAGE: u8 = 64;
-/// The value, in any case, that stands for the empty value of an option's kind.
+/// The word, in any case, that stands for the empty value of an option's kind.
 const NONE: &str = "none";
 
 /// A value that is wrong, or values that do not go together.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mistake {
-    /// The option, or what else is wrong.
+    /// The option, or the part of the configuration that is wrong.
     pub option: String,
-    /// What was given, with passwords taken out.
+    /// The text that was set, with passwords taken out.
     pub value: String,
-    /// Who gave it.
+    /// The place where it was set.
     pub source: Source,
-    /// What would be accepted.
+    /// The texts that would be accepted, in words.
     pub accepted: String,
-    /// Why this is not, or what to check; may be empty.
+    /// The reason why this text is not accepted, or advice; may be empty.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub hint: String,
+}
+
+impl Mistake {
+    fn new(
+        option: &str,
+        value: impl Into<String>,
+        source: Source,
+        accepted: impl Into<String>,
+        hint: impl Into<String>,
+    ) -> Self {
+        Self { option: option.to_owned(), value: value.into(), source, accepted: accepted.into(), hint: hint.into() }
+    }
+
+    /// A mistake in an environment variable.
+    fn in_variable(name: &str, value: impl Into<String>, accepted: &str, hint: impl Into<String>) -> Self {
+        Self::new(name, value, Source::Env(name.to_owned()), accepted, hint)
+    }
 }
 
 impl fmt::Display for Mistake {
@@ -73,7 +95,7 @@ impl fmt::Display for Mistake {
     }
 }
 
-/// All that is wrong with a configuration.
+/// All mistakes of a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistakes(pub Vec<Mistake>);
 
@@ -90,12 +112,12 @@ impl fmt::Display for Mistakes {
 
 impl std::error::Error for Mistakes {}
 
-/// Something about a configuration that is worth a line in the log and stops nothing.
+/// A remark about a configuration for the log. It stops nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Whether it is odd (a warning) or just good to know.
+    /// True for a warning, false for information.
     pub warning: bool,
-    /// What it is.
+    /// The remark.
     pub text: String,
 }
 
@@ -116,20 +138,20 @@ pub struct Resolved {
     pub spec: &'static OptionSpec,
     /// The value that takes effect.
     pub value: Value,
-    /// Who gave it.
+    /// The place where it was set.
     pub source: Source,
-    /// Why the value is not what was given, where it is not; empty otherwise.
+    /// The reason why another value takes effect than the one that was set; empty if none does.
     pub note: String,
 }
 
-/// What became of the sources.
+/// The result of reading all sources.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// Every option of the table, in its order. An option whose text was wrong has its default here, and a mistake below.
+    /// Every option of the table, in its order. An option whose text was wrong has its default here, and a mistake in `config`.
     pub options: Vec<Resolved>,
-    /// For the log.
+    /// Remarks for the log.
     pub notices: Vec<Notice>,
-    /// The configuration, or all that is wrong with it.
+    /// The configuration, or all its mistakes.
     pub config: Result<Config, Mistakes>,
 }
 
@@ -139,16 +161,16 @@ pub fn load(file: &Path, environment: impl IntoIterator<Item = (OsString, OsStri
     interpret_all(environment, |mistakes, notices| sources::file(file, mistakes, notices))
 }
 
-/// Reads the configuration from an environment and the text of a file that is elsewhere; `file` is its name in messages.
+/// Reads the configuration from an environment and the text of a file that is not on this host; `file` is its name in messages.
 #[must_use]
 pub fn load_text(file: &Path, text: &str, environment: impl IntoIterator<Item = (OsString, OsString)>) -> Loaded {
     interpret_all(environment, |mistakes, _| sources::settings(file, text, mistakes))
 }
 
-/// Reads where the Kubernetes API is from an environment, as the daemon does: for programs that only want to ask it.
+/// Reads the settings of the Kubernetes API from an environment, as the daemon does: for programs that only query it.
 ///
 /// # Errors
-/// All that is wrong with those variables.
+/// All mistakes in those variables.
 pub fn load_kubernetes(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Result<KubernetesConfig, Mistakes> {
@@ -158,7 +180,7 @@ pub fn load_kubernetes(
     if mistakes.is_empty() { Ok(config) } else { Err(Mistakes(mistakes)) }
 }
 
-/// Makes the configuration of an environment and what `in_file` reads.
+/// Makes the configuration from an environment and from the settings that `in_file` reads.
 fn interpret_all(
     environment: impl IntoIterator<Item = (OsString, OsString)>,
     in_file: impl FnOnce(&mut Vec<Mistake>, &mut Vec<Notice>) -> Vec<Setting>,
@@ -175,7 +197,7 @@ fn interpret_all(
         }
     }
     let mut options = Vec::with_capacity(OPTIONS.len());
-    for spec in OPTIONS {
+    for spec in OPTIONS.iter() {
         let given = if spec.plain_variable {
             vec![last_of(spec, &environment.plain, &mut notices)]
         } else {
@@ -189,15 +211,19 @@ fn interpret_all(
     } else {
         KubernetesConfig::default()
     };
-    let config = if mistakes.is_empty() { Ok(Config::new(&options, kubernetes)) } else { Err(Mistakes(mistakes)) };
+    let checked = &mut |spec: OptionSpec| {
+        let found = options.iter().find(|option| option.spec.name == spec.name);
+        found.expect("all options that are read are in the table").value.clone()
+    };
+    let config = if mistakes.is_empty() { Ok(table::config(checked, &kubernetes)) } else { Err(Mistakes(mistakes)) };
     Loaded { options, notices, config }
 }
 
-/// The setting of an option within one source: the last that is not empty.
+/// The setting of an option within one source: the last one that is not empty.
 fn last_of<'a>(spec: &OptionSpec, settings: &'a [Setting], notices: &mut Vec<Notice>) -> Option<&'a Setting> {
     let mut chosen: Option<&Setting> = None;
     for setting in settings {
-        if !setting.name.eq_ignore_ascii_case(spec.name) || setting.text.is_empty() {
+        if setting.section != spec.section || !setting.name.eq_ignore_ascii_case(spec.name) || setting.text.is_empty() {
             continue;
         }
         if let Some(earlier) = chosen.replace(setting) {
@@ -210,7 +236,7 @@ fn last_of<'a>(spec: &OptionSpec, settings: &'a [Setting], notices: &mut Vec<Not
     chosen
 }
 
-/// The value of an option from what was given for it, the most important source first.
+/// The value of an option from its settings, of which the most important comes first.
 fn resolve<'a>(
     spec: &'static OptionSpec,
     given: impl Iterator<Item = &'a Setting>,
@@ -228,37 +254,48 @@ fn resolve<'a>(
                 wrong = true;
                 mistakes.push(*mistake);
             }
-            // Typha does not care for a value that another one overrides, and nobody is misled by it.
+            // Typha ignores a wrong value that another one overrides, and it misleads nobody.
             Err(mistake) => notices.push(Notice::warning(format!("{mistake}; it is overridden by the environment"))),
         }
     }
     resolved.unwrap_or_else(|| {
         let mut resolved = default(spec);
         if wrong {
-            "what was given is not accepted".clone_into(&mut resolved.note);
+            "the value that was set is not accepted".clone_into(&mut resolved.note);
         }
         resolved
     })
 }
 
 fn default(spec: &'static OptionSpec) -> Resolved {
-    let value = if spec.default.is_empty() {
+    substituted(spec, written_default(spec), Source::Default, spec.default)
+}
+
+fn written_default(spec: &OptionSpec) -> Value {
+    if spec.default.is_empty() {
         Value::zero(spec.kind)
     } else {
         parse::value(spec, spec.default).expect("a test reads every default of the table")
-    };
-    substituted(spec, value, Source::Default, spec.default)
+    }
+}
+
+/// The value of an option that is not set.
+fn default_value(spec: &OptionSpec) -> Value {
+    let value = written_default(spec);
+    replacement(spec, &value).unwrap_or(value)
+}
+
+impl Default for Config {
+    /// The configuration when nothing is set.
+    fn default() -> Self {
+        table::config(&mut |spec| default_value(&spec), &KubernetesConfig::default())
+    }
 }
 
 fn interpret(spec: &'static OptionSpec, setting: &Setting) -> Result<Resolved, Box<Mistake>> {
     let mistake = |hint: String| {
-        Box::new(Mistake {
-            option: spec.name.to_owned(),
-            value: without_user(&setting.text),
-            source: setting.source.clone(),
-            accepted: spec.accepts(),
-            hint,
-        })
+        let (value, source) = (without_user(&setting.text), setting.source.clone());
+        Box::new(Mistake::new(spec.name, value, source, spec.accepts(), hint))
     };
     let is_word = matches!(spec.kind, spec::Kind::OneOf(words) if words.contains(&NONE));
     let value = if setting.text.eq_ignore_ascii_case(NONE) && !is_word {
@@ -272,19 +309,25 @@ fn interpret(spec: &'static OptionSpec, setting: &Setting) -> Result<Resolved, B
     Ok(substituted(spec, value, setting.source.clone(), &setting.text))
 }
 
-/// Puts what takes effect in the place of an empty value, and says so.
-fn substituted(spec: &'static OptionSpec, value: Value, source: Source, given: &str) -> Resolved {
+/// The value that takes effect in place of an empty one.
+fn replacement(spec: &OptionSpec, value: &Value) -> Option<Value> {
     match spec.zero {
         Zero::Becomes(replacement) if value.is_zero() => {
-            let value = parse::value(spec, replacement).expect("a test reads every substitution of the table");
-            let note = format!("{given} means {value}");
-            Resolved { spec, value, source, note }
+            Some(parse::value(spec, replacement).expect("a test reads every substitution of the table"))
         }
-        _ => Resolved { spec, value, source, note: String::new() },
+        _ => None,
     }
 }
 
-/// The notice about a name that no option has, with the option that may have been meant.
+/// Resolves an option: replaces an empty value where the option has a replacement, and notes that.
+fn substituted(spec: &'static OptionSpec, value: Value, source: Source, given: &str) -> Resolved {
+    match replacement(spec, &value) {
+        Some(value) => Resolved { spec, note: format!("{given} means {value}"), value, source },
+        None => Resolved { spec, value, source, note: String::new() },
+    }
+}
+
+/// The notice about a name that no option has, with the option that was probably meant.
 fn unknown(setting: &Setting) -> Notice {
     let wanted = setting.name.replace(['_', '-'], "").to_ascii_lowercase();
     let close = OPTIONS
@@ -297,7 +340,7 @@ fn unknown(setting: &Setting) -> Notice {
     Notice::warning(format!("ignoring {} from {}: no option has this name{hint}", setting.name, setting.source))
 }
 
-/// How many typing errors still let us guess what was meant.
+/// Most typing errors in a name for which an option is suggested.
 const MAX_DISTANCE: usize = 2;
 
 /// Levenshtein's distance of two short texts, in bytes.

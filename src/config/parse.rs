@@ -1,21 +1,24 @@
-//! From an option's text to its value, by the rules of its kind. Pure, except that a file which must exist is looked for.
+//! Reads an option's text as a value, by the rules of its kind. Pure, except that it looks for files that must exist.
 //!
-//! Numbers follow Go's notation because Typha's do. Where Typha would take a value and misbehave later (an infinite
-//! number of seconds, a port beyond 65535 in an authority), it is a mistake here.
+//! Numbers are in Go's notation, as Typha's are. A value that Typha would accept and fail with later (an infinite
+//! number of seconds, a port beyond 65535 in an authority) is a mistake here.
 
 use std::fmt;
 use std::path::Path;
+
+use serde::Serialize;
 
 use super::spec::{Kind, OptionSpec};
 use crate::datastore::address::without_user;
 
 /// Longest host address in characters.
 const MAX_HOST_LEN: usize = 64;
-/// Most seconds that an option may ask for: ten years, far beyond any use and far within what timers can count.
+/// Most seconds that an option may have: ten years, more than anyone needs and far less than timers can count.
 const MAX_SECONDS: f64 = 315_360_000.0;
 
 /// A value of an option.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 pub enum Value {
     /// Of [`Kind::Bool`].
     Bool(bool),
@@ -30,7 +33,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// What `none` stands for in an option of this kind.
+    /// The value of `none` in an option of this kind.
     #[must_use]
     pub fn zero(kind: Kind) -> Self {
         match kind {
@@ -73,7 +76,7 @@ impl fmt::Display for Value {
 /// Reads the text of an option that is neither empty nor `none`.
 ///
 /// # Errors
-/// Why the text is not accepted, as a hint for people; may be empty where what is accepted says it all.
+/// The reason why the text is not accepted, as a hint for people; empty where the list of accepted texts is enough.
 pub fn value(spec: &OptionSpec, text: &str) -> Result<Value, String> {
     match spec.kind {
         Kind::Bool => boolean(text).map(Value::Bool).ok_or_else(String::new),
@@ -133,7 +136,7 @@ fn go_integer(text: &str) -> Option<i64> {
         _ => (10, digits),
     };
     let digits: String = digits.chars().filter(|c| *c != '_').collect();
-    // A second sign would be taken by `from_str_radix`; a prefix without digits is not a number.
+    // `from_str_radix` would accept a second sign; a prefix without digits is not a number.
     if !digits.starts_with(|c: char| c.is_ascii_alphanumeric()) {
         return None;
     }
@@ -400,7 +403,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "\\PC{0,40}") {
-            for spec in OPTIONS {
+            for spec in OPTIONS.iter() {
                 let _ = value(spec, &text);
             }
         }
@@ -416,7 +419,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_reads_back(number in -1e6..1e6f64) {
+        fn printed_numbers_read_back(number in -1e6..1e6f64) {
             prop_assert_eq!(go_float(&Value::Seconds(number).to_string()), Some(number));
         }
     }

@@ -1,4 +1,4 @@
-//! The option table and its effective values as text: `typha.cfg`, a table for terminals, JSON, and the table in the docs.
+//! Prints the options and their effective values: as `typha.cfg`, as a table for terminals, as JSON, and as the table in the docs.
 
 use std::fmt::Write;
 
@@ -6,13 +6,13 @@ use serde::Serialize;
 
 use super::spec::{Group, OptionSpec, Zero};
 use super::table::{DEFAULT_FILE, OPTIONS};
-use super::{Loaded, Resolved, Source, Value};
+use super::{Loaded, Mistake, Resolved, Source, Value};
 
 /// Width of explanations in the generated file.
 const WIDTH: usize = 110;
 
-/// Effective values in the form of `typha.cfg`: every option with its explanation, those that somebody set as settings,
-/// the others commented out with their default. For a configuration without any setting this is `config/typha.cfg`.
+/// Effective values in the form of `typha.cfg`: every option with its explanation. An option that is set is a setting; the others
+/// are commented out with their default. For a configuration without any setting this is `config/typha.cfg`.
 #[must_use]
 pub fn cfg(options: &[Resolved]) -> String {
     let mut out = String::new();
@@ -61,7 +61,7 @@ fn write_option(out: &mut String, option: &Resolved) {
     out.push('\n');
 }
 
-/// A value in the quotes that the file format needs for it.
+/// A value, in quotes if the file format needs them for it.
 fn quoted(value: &Value) -> String {
     let text = value.to_string();
     let needs = text.contains(['#', ';', '\\', '`']) || text.starts_with(['"', '\'']) || text.trim() != text;
@@ -132,9 +132,9 @@ pub fn columns<const N: usize>(head: &[&str; N], rows: impl Iterator<Item = [Str
 #[derive(Serialize)]
 struct JsonOption<'a> {
     name: &'a str,
-    value: serde_json::Value,
+    value: &'a Value,
     default: &'a str,
-    source: String,
+    source: &'a Source,
     #[serde(skip_serializing_if = "str::is_empty")]
     note: &'a str,
     ours: bool,
@@ -142,20 +142,10 @@ struct JsonOption<'a> {
 }
 
 #[derive(Serialize)]
-struct JsonMistake<'a> {
-    option: &'a str,
-    value: &'a str,
-    source: String,
-    accepted: &'a str,
-    #[serde(skip_serializing_if = "str::is_empty")]
-    hint: &'a str,
-}
-
-#[derive(Serialize)]
 struct JsonConfig<'a> {
     options: Vec<JsonOption<'a>>,
     warnings: Vec<&'a str>,
-    mistakes: Vec<JsonMistake<'a>>,
+    mistakes: &'a [Mistake],
 }
 
 /// Effective values, warnings and mistakes as JSON.
@@ -163,33 +153,17 @@ struct JsonConfig<'a> {
 pub fn json(loaded: &Loaded) -> String {
     let options = loaded.options.iter().map(|option| JsonOption {
         name: option.spec.name,
-        value: match &option.value {
-            Value::Bool(value) => (*value).into(),
-            Value::Int(value) => (*value).into(),
-            Value::Seconds(value) => (*value).into(),
-            Value::Text(value) => value.as_str().into(),
-            Value::List(value) => value.clone().into(),
-        },
+        value: &option.value,
         default: option.spec.default,
-        source: option.source.to_string(),
+        source: &option.source,
         note: &option.note,
         ours: option.spec.ours,
         description: option.spec.doc,
     });
-    let mistakes = loaded.config.as_ref().err().map(|mistakes| mistakes.0.as_slice()).unwrap_or_default();
     let config = JsonConfig {
         options: options.collect(),
         warnings: loaded.notices.iter().filter(|notice| notice.warning).map(|notice| notice.text.as_str()).collect(),
-        mistakes: mistakes
-            .iter()
-            .map(|mistake| JsonMistake {
-                option: &mistake.option,
-                value: &mistake.value,
-                source: mistake.source.to_string(),
-                accepted: &mistake.accepted,
-                hint: &mistake.hint,
-            })
-            .collect(),
+        mistakes: loaded.config.as_ref().err().map(|mistakes| mistakes.0.as_slice()).unwrap_or_default(),
     };
     serde_json::to_string_pretty(&config).expect("texts and numbers become JSON")
 }

@@ -1,7 +1,7 @@
-//! Where settings come from: the environment and the file. Collects them with their origin; interprets no value.
+//! Collects settings from the environment and the file, each with its source. Interprets no value.
 //!
-//! The environment is passed in, never read here. A missing file is an empty one, as with Typha; anything else that keeps
-//! the file from being read is a mistake.
+//! The caller passes the environment in. A missing file counts as empty, as with Typha; any other error of reading the file
+//! is a mistake.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -9,22 +9,25 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use serde::{Serialize, Serializer};
+
 use super::ini;
+use super::spec::Section;
 use super::{Mistake, Notice};
 use crate::datastore::address::without_user;
 
-/// What the names of our variables begin with, in any case.
+/// The prefix of our variables' names, in any case.
 const PREFIX: &str = "TYPHA_";
-/// Largest file that is read. The longest sensible one has a few KiB; a device or a wrong path must not fill the memory.
+/// Largest file that is read. Real files have a few KiB; a device or a wrong path must not fill the memory.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// Where a value comes from.
+/// The place where a value was set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Source {
-    /// The option table.
+    /// Nowhere: it is the default of the option table.
     #[default]
     Default,
-    /// An environment variable, by its name as found.
+    /// An environment variable, with its name as found.
     Env(String),
     /// A line of the file.
     File {
@@ -45,27 +48,35 @@ impl fmt::Display for Source {
     }
 }
 
-/// A text that somebody gave for a name.
+impl Serialize for Source {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// A text that was set for a name.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
-    /// The option's name as given, without the prefix.
+    /// The option's name as written, without the prefix.
     pub(super) name: String,
+    /// The section that it stands in.
+    pub(super) section: Section,
     /// Its text.
     pub(super) text: String,
-    /// Who gave it.
+    /// The place where it was set.
     pub(super) source: Source,
 }
 
-/// What the environment says.
+/// The settings of an environment.
 #[derive(Debug, Default)]
 pub(super) struct Environment {
     /// Variables with the prefix, in their order.
     pub(super) settings: Vec<Setting>,
-    /// Variables by their exact names, for options that are plain variables.
+    /// Variables with exact names, for options that are plain variables.
     pub(super) plain: Vec<Setting>,
 }
 
-/// Picks our variables out of an environment.
+/// Finds our variables in an environment.
 pub(super) fn environment(
     variables: impl IntoIterator<Item = (OsString, OsString)>,
     plain_names: &[&str],
@@ -79,19 +90,13 @@ pub(super) fn environment(
         if !is_plain && !has_prefix {
             continue;
         }
-        let source = Source::Env(name.to_owned());
         let Some(text) = text.to_str() else {
-            mistakes.push(Mistake {
-                option: name.to_owned(),
-                value: without_user(&text.to_string_lossy()),
-                source,
-                accepted: "text in UTF-8".to_owned(),
-                hint: String::new(),
-            });
+            mistakes.push(Mistake::in_variable(name, without_user(&text.to_string_lossy()), "text in UTF-8", ""));
             continue;
         };
         let own_name = if is_plain { name } else { &name[PREFIX.len()..] };
-        let setting = Setting { name: own_name.to_owned(), text: text.to_owned(), source };
+        let source = Source::Env(name.to_owned());
+        let setting = Setting { name: own_name.to_owned(), section: Section::Global, text: text.to_owned(), source };
         if is_plain { found.plain.push(setting) } else { found.settings.push(setting) }
     }
     found
@@ -106,13 +111,9 @@ pub(super) fn file(path: &Path, mistakes: &mut Vec<Mistake>, notices: &mut Vec<N
             return Vec::new();
         }
         Err(error) => {
-            mistakes.push(Mistake {
-                option: "configuration file".to_owned(),
-                value: path.display().to_string(),
-                source: Source::File { path: path.to_owned(), line: 0 },
-                accepted: format!("a readable text file of at most {MAX_FILE_BYTES} bytes"),
-                hint: error.to_string(),
-            });
+            let accepted = format!("a readable text file of at most {MAX_FILE_BYTES} bytes");
+            let (value, source) = (path.display().to_string(), Source::File { path: path.to_owned(), line: 0 });
+            mistakes.push(Mistake::new("configuration file", value, source, accepted, error.to_string()));
             return Vec::new();
         }
     };
@@ -122,18 +123,21 @@ pub(super) fn file(path: &Path, mistakes: &mut Vec<Mistake>, notices: &mut Vec<N
 /// Reads the text of the file at `path`.
 pub(super) fn settings(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
     let at = |line| Source::File { path: path.to_owned(), line };
-    let (settings, bad) = ini::parse(text);
-    mistakes.extend(bad.into_iter().map(|bad| Mistake {
-        option: "line".to_owned(),
-        value: bad.text,
-        source: at(bad.line),
-        accepted: "Name = value, [section], or a comment that begins with # or ;".to_owned(),
-        hint: bad.reason.to_owned(),
-    }));
-    settings
-        .into_iter()
-        .map(|setting| Setting { name: setting.key, text: setting.value, source: at(setting.line) })
-        .collect()
+    let (sections, bad) = ini::parse(text);
+    let accepted = "Name = value, [section], or a comment that begins with # or ;";
+    mistakes.extend(bad.into_iter().map(|bad| Mistake::new("line", bad.text, at(bad.line), accepted, bad.reason)));
+    let mut found = Vec::new();
+    for ini::Section { heading, settings } in sections {
+        let section = Section::of_kind(heading.as_ref().and_then(ini::Heading::kind));
+        let of_section = |setting: ini::Setting| Setting {
+            name: setting.key,
+            section,
+            text: setting.value,
+            source: at(setting.line),
+        };
+        found.extend(settings.into_iter().map(of_section));
+    }
+    found
 }
 
 fn read(path: &Path) -> io::Result<String> {

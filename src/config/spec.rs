@@ -1,6 +1,6 @@
-//! The form of an option: its kind of value, the meaning of `none`, its group.
+//! The form of an option: its kind of value, the meaning of `none`, its group, its section.
 
-/// How an option's text is read.
+/// The kind of an option's value, by which its text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true`, `1`, `yes`, `y`, `t` or `false`, `0`, `no`, `n`, `f`, in any case.
@@ -26,26 +26,49 @@ pub enum Kind {
     Text,
     /// A path.
     File {
-        /// Whether it must exist when the configuration is read.
+        /// True if it must exist when the configuration is read.
         must_exist: bool,
     },
 }
 
-/// What `none` means, and for numbers zero and less.
+/// The meaning of `none`, and of numbers of zero and less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Zero {
     /// The empty value itself: off, nothing, 0.
     Plain,
-    /// This value takes its place. `bulrush config` shows both.
+    /// This value, written as in the file. `bulrush config` shows both.
     Becomes(&'static str),
-    /// It is a mistake.
+    /// A mistake.
     Refused,
 }
 
-/// The part of the program that an option belongs to. Gives the headings of the generated texts.
+/// The section of the file that an option stands in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Section {
+    /// No section of its own: the option counts anywhere in the file, and in the environment. Names of sections mean nothing to Typha.
+    Global,
+}
+
+impl Section {
+    const ALL: [Self; 1] = [Self::Global];
+
+    /// The word before the quoted name in the section's heading; `None` if the section has no heading of its own.
+    const fn kind(self) -> Option<&'static str> {
+        match self {
+            Self::Global => None,
+        }
+    }
+
+    /// The section that a heading of this kind begins. A heading of no kind, or of an unknown kind, means nothing.
+    pub(super) fn of_kind(kind: Option<&str>) -> Self {
+        Self::ALL.into_iter().find(|section| section.kind().is_some() && section.kind() == kind).unwrap_or(Self::Global)
+    }
+}
+
+/// The part of the program that an option belongs to. The generated texts have a heading for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
-    /// Where truth lives.
+    /// The datastore.
     Datastore,
     /// Log destinations and levels.
     Logging,
@@ -59,7 +82,7 @@ pub enum Group {
     Tls,
     /// Numbers of connections, rebalancing, shutdown.
     Connections,
-    /// For whoever looks into a running process.
+    /// Looking into a running process.
     Debug,
 }
 
@@ -97,59 +120,34 @@ impl Group {
 pub struct OptionSpec {
     /// Its name in the file. The variable is `TYPHA_` and the name, in any case.
     pub name: &'static str,
-    /// What it belongs to.
+    /// The section of the file that it stands in.
+    pub section: Section,
+    /// The part of the program that it belongs to.
     pub group: Group,
-    /// How its text is read.
+    /// The kind of its value.
     pub kind: Kind,
     /// Its default, written as in the file.
     pub default: &'static str,
-    /// What it does, in a sentence or two.
+    /// Its effect, in a sentence or two.
     pub doc: &'static str,
-    /// What a number counts; empty for other kinds.
+    /// The unit of a number; empty for other kinds.
     pub unit: &'static str,
-    /// What `none` (and zero or less) means.
+    /// The meaning of `none` (and of zero or less).
     pub zero: Zero,
-    /// Whether Typha does not have it.
+    /// True if Typha does not have it.
     pub ours: bool,
-    /// Read only from the environment, from a variable of exactly this name, without the prefix.
+    /// True if only an environment variable of exactly this name, without the prefix, sets it.
     pub plain_variable: bool,
 }
 
 impl OptionSpec {
-    pub(super) const fn new(
-        group: Group,
-        name: &'static str,
-        kind: Kind,
-        default: &'static str,
-        doc: &'static str,
-    ) -> Self {
-        let unit = if matches!(kind, Kind::Seconds) { "seconds" } else { "" };
-        Self { name, group, kind, default, doc, unit, zero: Zero::Plain, ours: false, plain_variable: false }
-    }
-
-    pub(super) const fn unit(self, unit: &'static str) -> Self {
-        Self { unit, ..self }
-    }
-
-    pub(super) const fn zero(self, zero: Zero) -> Self {
-        Self { zero, ..self }
-    }
-
-    pub(super) const fn ours(self) -> Self {
-        Self { ours: true, ..self }
-    }
-
-    pub(super) const fn plain_variable(self) -> Self {
-        Self { plain_variable: true, ..self }
-    }
-
     /// The environment variable that sets it, in the spelling that documentation uses.
     #[must_use]
     pub fn variable(&self) -> String {
         if self.plain_variable { self.name.to_owned() } else { format!("TYPHA_{}", self.name.to_uppercase()) }
     }
 
-    /// What it accepts, for people.
+    /// The texts that it accepts, in words.
     #[must_use]
     pub fn accepts(&self) -> String {
         match self.kind {

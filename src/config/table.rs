@@ -1,49 +1,53 @@
-//! Every option in one table: its name, the values that it accepts, and its default.
+//! Every option in one table: its name, the values that it accepts, its default, and the field of [`Config`] that gets its value.
 //!
-//! Parsing, `bulrush config`, `config/typha.cfg` and the table in docs/operations.md are all made from this. A default
-//! stands here and nowhere else. Names, types and defaults are Typha's unless an option is marked as ours.
+//! Parsing, `bulrush config`, `config/typha.cfg`, the table in docs/operations.md and the [`Config`] are all made from this table.
+//! Defaults stand here and nowhere else. Names, types and defaults are Typha's unless an option is marked as ours.
 
+mod datastore;
 mod endpoints;
+mod logging;
 mod server;
-mod sources;
+mod tls;
 
-use super::spec::{Kind, OptionSpec};
+use std::sync::LazyLock;
 
-/// Words of the log severity options.
-pub const SEVERITIES: &[&str] = &["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
-/// Words that the level of the early log accepts.
-const EARLY_LEVELS: &[&str] = &["trace", "debug", "info", "warning", "warn", "error", "fatal", "panic"];
+use super::options::Options;
+use super::spec::OptionSpec;
+use super::{Config, Value, default_value};
+use crate::datastore::kubernetes::KubernetesConfig;
 
-const BOOL: Kind = Kind::Bool;
-const PORT: Kind = Kind::Int { min: 0, max: 65535 };
-const COUNT: Kind = Kind::Int { min: 1, max: i32::MAX };
-const ANY_COUNT: Kind = Kind::Int { min: 0, max: i32::MAX };
-const FILE: Kind = Kind::File { must_exist: false };
-const EXISTING_FILE: Kind = Kind::File { must_exist: true };
-
-/// The path of the configuration file when none is given.
+/// The path of the configuration file unless the command line names another.
 pub const DEFAULT_FILE: &str = "/etc/calico/typha.cfg";
 
-/// The parts of the table, in its order.
-const PARTS: [&[OptionSpec]; 3] = [sources::OPTIONS, endpoints::OPTIONS, server::OPTIONS];
-const LENGTH: usize = PARTS[0].len() + PARTS[1].len() + PARTS[2].len();
-
 /// All options, grouped.
-pub const OPTIONS: &[OptionSpec] = &joined();
-
-const fn joined() -> [OptionSpec; LENGTH] {
-    let mut all = [PARTS[0][0]; LENGTH];
-    let (mut next, mut part) = (0, 0);
-    while part < PARTS.len() {
-        let mut index = 0;
-        while index < PARTS[part].len() {
-            all[next] = PARTS[part][index];
-            next += 1;
-            index += 1;
-        }
-        part += 1;
-    }
+pub static OPTIONS: LazyLock<Vec<OptionSpec>> = LazyLock::new(|| {
+    let mut all = Vec::new();
+    let list = &mut |spec: OptionSpec| {
+        all.push(spec);
+        default_value(&spec)
+    };
+    config(list, &KubernetesConfig::default());
+    all.sort_by_key(|spec| spec.group);
     all
+});
+
+/// The configuration from checked values. Cannot fail: values that do not go together were found as mistakes before.
+pub(super) fn config(value_of: &mut dyn FnMut(OptionSpec) -> Value, kubernetes: &KubernetesConfig) -> Config {
+    let options = &mut Options::new(value_of);
+    let (tls, min_version, cipher_suites) = tls::read(options);
+    let (cache, server, connections) = server::read(options, kubernetes);
+    Config {
+        datastores: vec![datastore::read(options, kubernetes)],
+        logging: logging::read(options),
+        health: endpoints::health(options),
+        metrics: endpoints::metrics(options, min_version, &cipher_suites),
+        cache,
+        server,
+        tls,
+        connections,
+        debug: endpoints::debug(options),
+        worker_threads: server::worker_threads(options),
+    }
 }
 
 /// The option with this name, in any case.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
-use crate::config::spec::Kind;
+use crate::config::spec::{Group, Kind};
 use crate::config::table::DEFAULT_FILE;
 
 /// Loads a configuration from a file's text and variables.
@@ -51,6 +51,40 @@ fn the_table_is_sound() {
         }
         assert!(spec.doc.ends_with('.') && !spec.doc.contains('|'), "{}", spec.name);
         assert!(!matches!(spec.kind, Kind::File { must_exist: true }) || spec.default.is_empty(), "{}", spec.name);
+    }
+}
+
+/// Settings with which no option is idle because of another.
+const ALL_COUNT: &str = "ServerKeyFile = /dev/null\nServerCertFile = /dev/null\nCAFile = /dev/null\nClientCN = x\n\
+    EtcdKeyFile = /dev/null\nEtcdCertFile = /dev/null\nConnectionRebalancingMode = kubernetes\n\
+    PrometheusMetricsCertFile = x\nPrometheusMetricsKeyFile = x\nPrometheusMetricsCAFile = x\n";
+
+/// A value that the option does not have yet.
+fn another(option: &Resolved) -> String {
+    match (option.spec.kind, &option.value) {
+        (Kind::Bool, Value::Bool(value)) => (!value).to_string(),
+        (Kind::Int { .. }, Value::Int(number)) => (number + 1).to_string(),
+        (Kind::Seconds, Value::Seconds(seconds)) => (seconds * 1.5).to_string(),
+        (Kind::OneOf(words), Value::Text(word)) => words.iter().find(|other| *other != word).unwrap().to_string(),
+        (Kind::HostAddress | Kind::Text, _) => "elsewhere".to_owned(),
+        (Kind::Authority, _) => "elsewhere:1".to_owned(),
+        (Kind::EndpointList, _) => "http://elsewhere".to_owned(),
+        (Kind::File { .. }, _) => "/".to_owned(),
+        (kind, value) => unreachable!("{kind:?} has no value {value:?}"),
+    }
+}
+
+#[test]
+fn every_option_reaches_the_configuration() {
+    const WITHOUT_EFFECT: [&str; 2] = ["PrometheusGoMetricsEnabled", "TYPHA_EARLYLOGSEVERITYSCREEN"];
+    let before = load_from(ALL_COUNT, &[]);
+    let config = before.config.unwrap();
+    for option in &before.options {
+        let changed = good(ALL_COUNT, &[(&option.spec.variable(), &another(option))]);
+        let name = option.spec.name;
+        assert_eq!(changed == config, WITHOUT_EFFECT.contains(&name), "{name}");
+        let of_the_server = (changed.server != config.server) || (changed.cache != config.cache);
+        assert!(of_the_server || option.spec.group != Group::Server || name == "WorkerThreads", "{name}");
     }
 }
 
@@ -121,8 +155,9 @@ fn typhas_options_and_defaults() {
 #[test]
 fn defaults_are_typhas() {
     let config = good("", &[]);
-    assert_eq!(config.datastore.datastore_type, DatastoreType::Etcdv3);
-    assert_eq!(config.datastore.etcd.endpoints, ["http://127.0.0.1:2379"]);
+    assert_eq!(config, Config::default());
+    assert_eq!(config.of_calico().datastore_type, DatastoreType::Etcdv3);
+    assert_eq!(config.of_calico().etcd.endpoints, ["http://127.0.0.1:2379"]);
     assert_eq!(config.server.port, 5473);
     assert_eq!(config.server.min_batching_age, Duration::from_millis(10));
     assert_eq!(config.server.pong_timeout, Duration::from_secs(60));
@@ -157,10 +192,15 @@ fn the_environment_counts_more_whatever_the_case_of_the_key() {
 
 #[test]
 fn sections_mean_nothing_and_the_last_setting_counts() {
-    let file = "[a]\nHealthPort = 1\n[b]\nhealthport = 2\n";
-    assert_eq!(good(file, &[]).health.port, 2);
-    let said = warnings(file, &[]);
-    assert!(said[0].starts_with("HealthPort is given twice: ") && said[0].contains("typha.cfg:4 counts"), "{said:?}");
+    for [first, second] in
+        [["[a]", "[b]"], ["[global]", "[datastore]"], ["[a]", "[b \"c\"]"], ["[b \"c\"]", "[b \"d\"]"]]
+    {
+        let file = format!("{first}\nHealthPort = 1\n{second}\nhealthport = 2\n");
+        assert_eq!(good(&file, &[]).health.port, 2, "{file}");
+        let said = warnings(&file, &[]);
+        let expected = said[0].starts_with("HealthPort is given twice: ") && said[0].contains("typha.cfg:4 counts");
+        assert!(expected, "{said:?}");
+    }
 }
 
 #[test]
@@ -192,8 +232,8 @@ fn zero_and_less_become_what_the_table_says() {
         assert_eq!(config.server.write_timeout, Duration::from_secs(120), "{text}");
     }
     let config = good("MaxConnectionsUpperLimit = none\nSnapshotCacheMaxBatchSize = none\nServerPort = 0\n", &[]);
-    assert_eq!(config.connections.upper_limit, 2_147_483_647);
-    assert_eq!((config.server.max_batch_size, config.server.port), (100, 5473));
+    assert_eq!(config.server.max_connections, 2_147_483_647);
+    assert_eq!((config.cache.max_batch_size, config.server.port), (100, 5473));
     assert_eq!(good("ServerPaceMaxSecs = -1", &[]).server.pace_max, Duration::ZERO);
 }
 
@@ -292,7 +332,7 @@ fn text_that_is_not_utf8_is_a_mistake_only_where_it_is_ours() {
     assert!(loaded.config.unwrap_err().to_string().contains("expected text in UTF-8"));
 }
 
-/// A file that exists, for options that want one.
+/// A file that exists, for options that need one.
 const HERE: &str = "/dev/null";
 
 #[test]
@@ -327,8 +367,8 @@ fn tls_is_all_or_nothing() {
 #[test]
 fn etcd_needs_endpoints_and_both_halves_of_a_certificate() {
     let config = good("EtcdEndpoints = https://a:1, https://b:2\nEtcdAddr = none\n", &[]);
-    assert_eq!(config.datastore.etcd.endpoints, ["https://a:1/", "https://b:2/"]);
-    assert_eq!(good("EtcdAddr = a:1\nEtcdScheme = HTTPS", &[]).datastore.etcd.endpoints, ["https://a:1"]);
+    assert_eq!(config.of_calico().etcd.endpoints, ["https://a:1/", "https://b:2/"]);
+    assert_eq!(good("EtcdAddr = a:1\nEtcdScheme = HTTPS", &[]).of_calico().etcd.endpoints, ["https://a:1"]);
     insta::assert_snapshot!(mistakes("EtcdAddr = none\nEtcdScheme = none", &[]), @r#"
     EtcdScheme = "" (typha.cfg:2): expected a value, because DatastoreType is etcdv3 and EtcdEndpoints is empty; set EtcdEndpoints
     EtcdAddr = "" (typha.cfg:1): expected a value, because DatastoreType is etcdv3 and EtcdEndpoints is empty; set EtcdEndpoints
@@ -341,9 +381,9 @@ fn etcd_needs_endpoints_and_both_halves_of_a_certificate() {
 fn a_folder_needs_a_path() {
     insta::assert_snapshot!(mistakes("DatastoreType = file", &[]), @r#"DatastorePath = "" (default): expected a folder, because DatastoreType is file"#);
     let config = good("DatastoreType = File\nDatastorePath = /\nFileQuietSecs = 1", &[]);
-    assert_eq!(config.datastore.datastore_type, DatastoreType::File);
-    assert_eq!(config.datastore.file.path.as_deref(), Some(Path::new("/")));
-    assert_eq!(config.datastore.file.quiet, Duration::from_secs(1));
+    assert_eq!(config.of_calico().datastore_type, DatastoreType::File);
+    assert_eq!(config.of_calico().file.path.as_deref(), Some(Path::new("/")));
+    assert_eq!(config.of_calico().file.quiet, Duration::from_secs(1));
 }
 
 #[test]
@@ -370,19 +410,13 @@ fn rebalancing_needs_a_poll_interval() {
 fn the_early_level_comes_from_exact_names() {
     let level =
         |variables: &[(&str, &str)]| early_level(variables.iter().map(|(name, text)| (name.into(), text.into())));
-    assert_eq!(level(&[]).severity, Severity::Error);
-    assert_eq!(level(&[("TYPHA_LOGSEVERITYSCREEN", "Debug")]).severity, Severity::Debug);
-    assert_eq!(
-        level(&[("TYPHA_LOGSEVERITYSCREEN", "debug"), ("TYPHA_EARLYLOGSEVERITYSCREEN", "warn")]).severity,
-        Severity::Warning
-    );
-    assert_eq!(level(&[("typha_logseverityscreen", "debug")]).severity, Severity::Error);
-    assert_eq!(
-        level(&[("TYPHA_EARLYLOGSEVERITYSCREEN", ""), ("TYPHA_LOGSEVERITYSCREEN", "info")]).severity,
-        Severity::Info
-    );
-    let odd = level(&[("TYPHA_EARLYLOGSEVERITYSCREEN", "loud")]);
-    assert_eq!(odd.odd, Some(("TYPHA_EARLYLOGSEVERITYSCREEN".to_owned(), "loud".to_owned())));
+    let (early, screen) = ("TYPHA_EARLYLOGSEVERITYSCREEN", "TYPHA_LOGSEVERITYSCREEN");
+    assert_eq!(level(&[]), Severity::Error);
+    assert_eq!(level(&[(screen, "Debug")]), Severity::Debug);
+    assert_eq!(level(&[(screen, "debug"), (early, "warn")]), Severity::Warning);
+    assert_eq!(level(&[("typha_logseverityscreen", "debug")]), Severity::Error);
+    assert_eq!(level(&[(early, ""), (screen, "info")]), Severity::Info);
+    assert_eq!(level(&[(early, "loud"), (screen, "info")]), Severity::Error);
     assert!(mistakes("", &[("TYPHA_EARLYLOGSEVERITYSCREEN", "loud")]).contains("expected one of trace, debug"));
 }
 
@@ -391,10 +425,11 @@ fn in_tree(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Compares a text of the source tree with what the table generates, and leaves the latter under `target/` when they differ.
+/// Compares a text of the source tree with the text that the table generates. If they differ, leaves the latter under `target/`.
 fn holds(name: &str, found: &str, generated: &str) {
     if found != generated {
         let path = in_tree("target").join(name.replace('/', "-"));
+        fs::create_dir_all(in_tree("target")).unwrap();
         fs::write(&path, generated).unwrap();
         panic!("{name} is not what the option table generates, which is now in {}", path.display());
     }

@@ -1,37 +1,52 @@
 //! The configuration as the program uses it: durations, paths and choices instead of texts.
 //!
-//! `build` makes it from options that have been checked, so everything here is consistent. Each part of the program gets its
-//! part.
+//! [`super::table`] makes it from checked options, so all values go together. Each part of the program gets its own part; the
+//! server's is in [`super::server`].
 
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::ServerConfig;
 use crate::datastore::kubernetes::KubernetesConfig;
-use crate::dialect::choice::OfUnknownVersions;
+use crate::replicas::Service;
 
-/// Everything that can be configured.
+/// Name of the datastore that is described by options outside of named sections. Calico's syncers are fed from it.
+pub const GLOBAL: &str = "global";
+
+/// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// Where the data comes from.
-    pub datastore: DatastoreConfig,
-    /// Where log lines go.
+    /// The datastores; exactly one has the name [`GLOBAL`].
+    pub datastores: Vec<DatastoreConfig>,
+    /// Destinations of log lines.
     pub logging: LoggingConfig,
     /// The health endpoint.
     pub health: HealthConfig,
     /// The metrics endpoint.
     pub metrics: MetricsConfig,
-    /// The cache and the server.
+    /// The cache of each syncer.
+    pub cache: CacheConfig,
+    /// The server.
     pub server: ServerConfig,
     /// TLS of the server; `None`: plain TCP.
     pub tls: Option<TlsConfig>,
-    /// Numbers of connections, rebalancing and shutdown.
+    /// The sharing of connections among instances.
     pub connections: ConnectionsConfig,
     /// The debug port and profiles.
     pub debug: DebugConfig,
-    /// Worker threads; `None`: as many as the process may use processors.
+    /// Number of worker threads; `None`: one for each processor that the process may use.
     pub worker_threads: Option<usize>,
+}
+
+impl Config {
+    /// The datastore that Calico's syncers are fed from.
+    #[must_use]
+    pub fn of_calico(&self) -> &DatastoreConfig {
+        let found = self.datastores.iter().find(|datastore| datastore.name == GLOBAL);
+        found.expect("every configuration has the datastore of options outside of named sections")
+    }
 }
 
 /// The kinds of datastore.
@@ -55,59 +70,61 @@ impl fmt::Display for DatastoreType {
     }
 }
 
-/// Where the data comes from.
+/// A datastore.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DatastoreConfig {
-    /// Which kind of datastore.
+    /// Its name in this configuration.
+    pub name: String,
+    /// The kind of datastore; only the settings of this kind count.
     pub datastore_type: DatastoreType,
-    /// For etcd.
+    /// Settings of etcd.
     pub etcd: EtcdConfig,
-    /// For the Kubernetes API, whatever is read from it.
+    /// Settings of the Kubernetes API.
     pub kubernetes: KubernetesConfig,
-    /// For a folder.
+    /// Settings of a folder.
     pub file: FileConfig,
-    /// Never write to the datastore.
+    /// True if the datastore is never written to.
     pub read_only: bool,
 }
 
-/// How to reach etcd.
+/// Address and TLS files of etcd.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EtcdConfig {
-    /// URLs, at least one when etcd is the datastore; all of one scheme.
+    /// URLs, all of one scheme; at least one when etcd is the datastore.
     pub endpoints: Vec<String>,
-    /// Key of our client certificate, set with `cert_file` or not at all.
+    /// Key of our client certificate; set if and only if `cert_file` is.
     pub key_file: Option<PathBuf>,
     /// Our client certificate.
     pub cert_file: Option<PathBuf>,
-    /// Authorities for the servers' certificates.
+    /// Certificates of the authorities that may sign the servers' certificates.
     pub ca_file: Option<PathBuf>,
 }
 
-/// Which folder to read.
+/// A folder that is a datastore.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileConfig {
-    /// The folder; set when a folder is the datastore.
+    /// Its path; set when a folder is the datastore.
     pub path: Option<PathBuf>,
-    /// How long it must be quiet before it is read again.
+    /// Time that it must be quiet before it is read again.
     pub quiet: Duration,
-    /// Whether it is served at start although files of it cannot be read, or it has none.
+    /// True if it is served at start even when it has no files, or files that cannot be read.
     pub serve_incomplete: bool,
 }
 
-/// Least severe lines that a log destination takes. Calico's words.
+/// Severity of log lines, in Calico's words. A destination takes lines of its severity and more severe ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Only what ends the process.
+    /// The process ends.
     Critical,
-    /// A human must look.
+    /// An operator must act.
     Error,
-    /// Odd, and we go on.
+    /// Unexpected, and the program goes on.
     Warning,
-    /// Changes of state.
+    /// A change of state.
     Info,
-    /// Per batch.
+    /// Details of each batch.
     Debug,
-    /// Everything, also of the libraries. Not an option's value; set at run time.
+    /// Everything, also from libraries. No option accepts it; it is set at run time.
     Trace,
 }
 
@@ -128,7 +145,7 @@ impl Severity {
         }
     }
 
-    /// The severity with this name, in any case; also by the names that Go's loggers use.
+    /// The severity with this name, in any case. The names of Go's loggers are known too.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         match name.to_ascii_lowercase().as_str() {
@@ -154,72 +171,52 @@ pub enum LogFormat {
     Json,
 }
 
-/// Where log lines go. A destination without a severity is off.
+/// Destinations of log lines. A destination without a severity is off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggingConfig {
-    /// For standard output.
+    /// Severity for standard output.
     pub screen: Option<Severity>,
-    /// For the log file; off too when `file_path` is `None`.
+    /// Severity for the log file, which is also off when `file_path` is `None`.
     pub file: Option<Severity>,
     /// Path of the log file.
     pub file_path: Option<PathBuf>,
-    /// For the local syslog.
+    /// Severity for the local syslog.
     pub sys: Option<Severity>,
     /// Form of lines.
     pub format: LogFormat,
-    /// Wait for slow destinations instead of dropping lines.
+    /// True if a slow destination makes the program wait, instead of losing lines.
     pub disable_dropping: bool,
 }
 
 /// The health endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthConfig {
-    /// Whether there is one.
+    /// True if there is one.
     pub enabled: bool,
     /// Host name or address; empty means all.
     pub host: String,
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// Whether it has /status.
+    /// True if it has /status.
     pub status: bool,
-    /// Whether that is told to other hosts and pods, too.
+    /// True if other hosts and pods get /status too.
     pub status_remote: bool,
 }
 
-/// Whether a scraper must show a certificate. Go's words.
+/// The certificate that a scraper must show. Go's words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricsClientAuth {
-    /// One that the CA signed.
+    /// A certificate that the CA signed.
     RequireAndVerifyClientCert,
-    /// Any.
+    /// Any certificate.
     RequireAnyClientCert,
-    /// None, or one that the CA signed.
+    /// No certificate, or one that the CA signed.
     VerifyClientCertIfGiven,
-    /// None.
+    /// No certificate.
     NoClientCert,
 }
 
-impl MetricsClientAuth {
-    pub(super) const ALL: [Self; 4] = [
-        Self::RequireAndVerifyClientCert,
-        Self::RequireAnyClientCert,
-        Self::VerifyClientCertIfGiven,
-        Self::NoClientCert,
-    ];
-
-    /// As in the option.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::RequireAndVerifyClientCert => "RequireAndVerifyClientCert",
-            Self::RequireAnyClientCert => "RequireAnyClientCert",
-            Self::VerifyClientCertIfGiven => "VerifyClientCertIfGiven",
-            Self::NoClientCert => "NoClientCert",
-        }
-    }
-}
-
-/// TLS of the metrics endpoint. Files are not looked at here.
+/// TLS of the metrics endpoint. The files have not been read yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsTlsConfig {
     /// Certificate.
@@ -228,68 +225,34 @@ pub struct MetricsTlsConfig {
     pub key_file: PathBuf,
     /// Authorities for scrapers' certificates.
     pub ca_file: PathBuf,
-    /// Whether scrapers must show one.
+    /// The certificate that scrapers must show.
     pub client_auth: MetricsClientAuth,
     /// Oldest accepted version.
     pub min_version: TlsVersion,
-    /// IANA names of the suites, separated by commas, not yet looked at; empty: a safe choice.
+    /// IANA names of the cipher suites, separated by commas, not checked yet; empty: a safe choice.
     pub cipher_suites: String,
 }
 
 /// The metrics endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MetricsConfig {
-    /// Whether there is one.
+    /// True if there is one.
     pub enabled: bool,
     /// Host name or address; empty means all.
     pub host: String,
     /// Port; 0 takes a free one.
     pub port: u16,
-    /// Whether process_* are included.
+    /// True if process_* are included.
     pub process: bool,
     /// `None`: HTTP without TLS.
     pub tls: Option<MetricsTlsConfig>,
 }
 
-/// The cache and the server. All durations and counts are more than zero unless said otherwise.
+/// The cache of each syncer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerConfig {
-    /// Host name or address to listen on; empty means all.
-    pub host: String,
-    /// Port to listen on.
-    pub port: u16,
-    /// Most updates in a crumb.
+pub struct CacheConfig {
+    /// Most updates in a crumb; at least one.
     pub max_batch_size: usize,
-    /// Updates in a message before the next is begun.
-    pub max_message_size: usize,
-    /// Age of a crumb from which on deltas are joined.
-    pub min_batching_age: Duration,
-    /// How far a client may fall behind.
-    pub max_fall_behind: Duration,
-    /// For how long after its snapshot it may be further behind.
-    pub new_client_grace: Duration,
-    /// Pause between pings.
-    pub ping_interval: Duration,
-    /// Longest time without a pong; more than twice `ping_interval`.
-    pub pong_timeout: Duration,
-    /// Longest time for each step of the handshake.
-    pub handshake_timeout: Duration,
-    /// Longest time for a write without progress.
-    pub write_timeout: Duration,
-    /// Most bytes of encoded history kept per feed.
-    pub max_lag_bytes: usize,
-    /// Most updates of history kept per feed.
-    pub max_lag_updates: usize,
-    /// Oldest encoded snapshot that another client is given.
-    pub snapshot_max_age: Duration,
-    /// The system's send buffer per connection in bytes; `None` leaves it to the system.
-    pub send_buffer: Option<usize>,
-    /// Most connections in the handshake at once.
-    pub max_handshakes: usize,
-    /// Longest wait of changes to be sent together; may be zero.
-    pub pace_max: Duration,
-    /// The dialect of agents whose version says nothing.
-    pub of_unknown_versions: OfUnknownVersions,
 }
 
 /// Versions of TLS.
@@ -312,7 +275,7 @@ impl TlsVersion {
     }
 }
 
-/// TLS of the server. The files exist; whether they hold what they should is found out when they are loaded.
+/// TLS of the server. The files exist; their content is checked when they are loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsConfig {
     /// Private key.
@@ -327,78 +290,52 @@ pub struct TlsConfig {
     pub client_uri_san: Option<String>,
     /// Oldest accepted version.
     pub min_version: TlsVersion,
-    /// IANA names of the suites, separated by commas, not yet looked at; empty: a safe choice.
+    /// IANA names of the cipher suites, separated by commas, not checked yet; empty: a safe choice.
     pub cipher_suites: String,
 }
 
-/// How connections are shared out among instances.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Rebalancing of connections among the instances that the Kubernetes API lists.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Rebalancing {
-    /// How often instances are counted; more than zero.
+    /// Time between two counts of the instances; more than zero.
     pub poll_interval: Duration,
-    /// Namespace of the service.
-    pub namespace: String,
-    /// Name of the service.
-    pub service: String,
-    /// Name of its port.
-    pub port_name: String,
+    /// The service whose endpoints are the instances.
+    pub service: Service,
+    /// Settings of the API.
+    pub kubernetes: KubernetesConfig,
 }
 
-/// Numbers of connections, rebalancing and shutdown.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The sharing of connections among instances.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ConnectionsConfig {
-    /// Most connections.
-    pub upper_limit: usize,
-    /// Rebalancing does not go below.
+    /// Number of connections below which rebalancing never goes; may be zero.
     pub lower_limit: usize,
-    /// Pause between drops when there are too many.
-    pub drop_interval: Duration,
-    /// Over which time connections are closed at the end.
-    pub shutdown_timeout: Duration,
-    /// Longest pause between two of them.
-    pub shutdown_drop_interval_max: Duration,
-    /// By the Kubernetes API; `None`: not at all.
+    /// Rebalancing; `None`: off.
     pub rebalancing: Option<Rebalancing>,
 }
 
-/// For whoever looks into a running process.
+/// Looking into a running process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DebugConfig {
     /// Host name or address of the debug port; empty means all.
     pub host: String,
     /// The debug port; `None`: off.
     pub port: Option<u16>,
-    /// Where SIGUSR1 writes a heap profile; `None`: the signal is free.
+    /// Path where SIGUSR1 writes a heap profile; `None`: the signal reloads.
     pub memory_profile_path: Option<PathBuf>,
 }
 
-/// The level of the log before the configuration is read, and what is odd about the variable that sets it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EarlyLevel {
-    /// The level.
-    pub severity: Severity,
-    /// A variable whose text is not a level, with that text. `load` reports it as well.
-    pub odd: Option<(String, String)>,
-}
-
-/// Reads `TYPHA_EARLYLOGSEVERITYSCREEN`, then `TYPHA_LOGSEVERITYSCREEN`, in exactly this spelling as Typha does.
+/// The level of the log before the configuration is read: that of `TYPHA_EARLYLOGSEVERITYSCREEN`, else that of
+/// `TYPHA_LOGSEVERITYSCREEN`, in exactly this spelling as Typha does, else ERROR. [`load`](super::load) reports a wrong level.
 #[must_use]
-pub fn early_level(environment: impl IntoIterator<Item = (OsString, OsString)>) -> EarlyLevel {
-    let mut texts = [None, None];
-    for (name, text) in environment {
-        let place = match name.to_str() {
-            Some("TYPHA_EARLYLOGSEVERITYSCREEN") => 0,
-            Some("TYPHA_LOGSEVERITYSCREEN") => 1,
-            _ => continue,
-        };
-        texts[place] = Some((name, text)).filter(|(_, text)| !text.is_empty());
+pub fn early_level(environment: impl IntoIterator<Item = (OsString, OsString)>) -> Severity {
+    let (mut early, mut screen) = (None, None);
+    for (name, text) in environment.into_iter().filter(|(_, text)| !text.is_empty()) {
+        match name.to_str() {
+            Some("TYPHA_EARLYLOGSEVERITYSCREEN") => early = Some(text),
+            Some("TYPHA_LOGSEVERITYSCREEN") => screen = Some(text),
+            _ => {}
+        }
     }
-    let Some((name, text)) = texts.into_iter().flatten().next() else {
-        return EarlyLevel { severity: Severity::Error, odd: None };
-    };
-    let text = text.to_string_lossy().into_owned();
-    match Severity::from_name(&text) {
-        Some(severity) => EarlyLevel { severity, odd: None },
-        None => EarlyLevel { severity: Severity::Error, odd: Some((name.to_string_lossy().into_owned(), text)) },
-    }
+    early.or(screen).and_then(|text| Severity::from_name(text.to_str()?)).unwrap_or(Severity::Error)
 }

@@ -1,5 +1,5 @@
-//! Says once in the log with what the daemon has to do: the cluster's Calico, the kinds that are there and those that are not, how much there
-//! is of everything. The facts that `bulrush preflight` looks up before an installation, seen from inside.
+//! Logs the facts about the datastore once after the start: the cluster's Calico, the kinds that are there and the missing ones, and the
+//! numbers of keys and nodes. `bulrush preflight` looks up the same facts before an installation.
 
 use std::time::Duration;
 
@@ -8,32 +8,31 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
+use super::stores::{self, StoreView};
+use crate::calico::release::Release;
 use crate::model::SyncStatus;
-use crate::model::release::Release;
 use crate::pipeline::PipelineView;
 use crate::sizing;
 use crate::syncer::kind_watch::{KindStatus, Phase};
 
-/// After this long the facts are told, in sync or not.
+/// Longest wait for in-sync before the facts are logged.
 const LATEST: Duration = Duration::from_secs(60);
 
-/// Where the facts come from.
+/// The sources of the facts.
 #[derive(Debug)]
 pub(super) struct Facts {
     pub(super) views: Vec<PipelineView>,
-    pub(super) kinds: watch::Receiver<Vec<watch::Receiver<KindStatus>>>,
+    pub(super) stores: Vec<StoreView>,
     /// The release of the cluster's own Calico.
     pub(super) cluster: watch::Receiver<Option<Release>>,
-    pub(super) datastore_type: String,
-    pub(super) location: String,
     pub(super) tls: bool,
 }
 
 impl Facts {
-    /// Waits until all is in sync, or for long enough, and tells.
+    /// Waits until all is in sync, but not longer than [`LATEST`], and logs the facts.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; then nothing is told.
+    /// May be dropped at any time; then nothing is logged.
     pub(super) async fn tell(self, cancel: CancellationToken) {
         let telling = async {
             let in_sync = timeout(LATEST, self.in_sync()).await.is_ok();
@@ -56,13 +55,13 @@ impl Facts {
     fn log(&self, in_sync: bool) {
         let keys: usize = self.views.iter().map(|view| view.reader.newest().map.len()).sum();
         let nodes = self.views.iter().find_map(|view| *view.nodes.as_ref()?.borrow());
-        let kinds: Vec<KindStatus> = self.kinds.borrow().iter().map(|kind| kind.borrow().clone()).collect();
+        let kinds = stores::kinds(&self.stores);
         let of = |phase: Phase| -> Vec<&KindStatus> { kinds.iter().filter(|kind| kind.phase == phase).collect() };
         let calico = self.cluster.borrow().map_or_else(|| "unknown".to_owned(), |line| line.to_string());
         let memory = sizing::memory(keys as u64, nodes.unwrap_or(0) as u64, self.tls).div_ceil(1 << 20);
         info!(
-            datastore = %self.datastore_type,
-            location = %self.location,
+            datastore = stores::types(&self.stores),
+            location = stores::locations(&self.stores),
             calico,
             tls = self.tls,
             kinds = of(Phase::Watching).len(),

@@ -1,4 +1,4 @@
-//! Tells health and metrics how the folder is that is the datastore.
+//! Reports the state of a folder that is the datastore to health and metrics.
 
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -11,7 +11,7 @@ use crate::metrics::FolderMetrics;
 /// The reporter's name: readiness only.
 pub(super) const REPORTER: &str = "folder";
 
-/// Reports every change, and now and then without one, until cancelled or the folder is followed no longer.
+/// Reports every change, and at intervals without one, until it is cancelled or the folder is no longer followed.
 ///
 /// # Cancel safety
 /// May be dropped at any time.
@@ -37,7 +37,7 @@ pub(super) async fn report(
     cancel.run_until_cancelled(reporting).await;
 }
 
-/// Ready once something was loaded: what is wrong later costs nothing that agents have.
+/// Ready once something was loaded: later errors take nothing away from agents.
 fn health(status: &FileStatus) -> HealthReport {
     let detail = match (&status.held, status.errors.first()) {
         (Some(held), _) => format!("held: {held}"),

@@ -4,12 +4,12 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// What a signal asks for.
+/// A request by a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Request {
-    /// SIGTERM, SIGINT: end in an orderly way; a second one: end now.
+    /// SIGTERM, SIGINT: drain and end; a second time: end at once.
     End,
-    /// SIGHUP: read again what is read from files.
+    /// SIGHUP: read files again.
     Reload,
     /// SIGUSR1: write a heap profile, or reload if no profile is configured.
     Profile,

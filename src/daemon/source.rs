@@ -6,30 +6,31 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tokio::sync::watch;
 
+use crate::calico::catalog::catalog;
+use crate::calico::pipelines::Flavour;
 use crate::config::{DatastoreConfig, DatastoreType};
 use crate::datastore::Datastore;
 use crate::datastore::etcd::{EtcdConfig, EtcdStore};
 use crate::datastore::file::{FileConfig, FileStatus, FileStore};
-use crate::datastore::init::Writable;
 use crate::datastore::kubernetes::KubernetesStore;
-use crate::syncer::pipelines::Flavour;
+use crate::datastore::write::Writable;
 use crate::tasks::TaskRegistry;
 
-/// The datastore, and what goes with its type.
+/// The datastore, and the settings of its type.
 pub(crate) struct Source {
     /// The datastore itself.
     pub(crate) datastore: Arc<dyn Datastore>,
-    /// The same, where Bulrush writes to it at start.
+    /// The same datastore, if Bulrush writes to it at start.
     pub(crate) writable: Option<Arc<dyn Writable>>,
-    /// Words that the cluster information gets at start.
+    /// Words that are added to the cluster information at start.
     pub(crate) cluster_types: Vec<String>,
-    /// Which kinds and conversions go with it.
+    /// Its kinds and conversions.
     pub(crate) flavour: Flavour,
-    /// Where it is, for people.
+    /// Its place, for people.
     pub(crate) location: String,
-    /// What became of the files of a folder.
+    /// The state of a folder's files.
     pub(crate) files: Option<watch::Receiver<FileStatus>>,
-    /// The datastore's own tasks: a failure of theirs ends the process.
+    /// The datastore's own tasks. A failure of one ends the process.
     pub(crate) tasks: TaskRegistry,
     /// Reads it again now.
     pub(crate) reload: Option<Box<dyn Fn() + Send + Sync>>,
@@ -56,6 +57,7 @@ impl Source {
             ca_file: config.etcd.ca_file.clone(),
             cert_file: config.etcd.cert_file.clone(),
             key_file: config.etcd.key_file.clone(),
+            catalog: catalog(None),
             ..EtcdConfig::new(config.etcd.endpoints.iter().cloned())
         };
         let store = Arc::new(EtcdStore::connect(etcd).context("set up etcd")?);
@@ -92,7 +94,8 @@ impl Source {
         let location = path.display().to_string();
         let (quiet, serve_incomplete) = (config.file.quiet, config.file.serve_incomplete);
         let tasks = TaskRegistry::new();
-        let store = FileStore::open_supervised(FileConfig { path, quiet, serve_incomplete }, &tasks);
+        let store =
+            FileStore::open_supervised(FileConfig { path, quiet, serve_incomplete, catalog: catalog(None) }, &tasks);
         Ok(Self {
             files: Some(store.status()),
             datastore: Arc::new(store.clone()),

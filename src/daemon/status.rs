@@ -1,4 +1,4 @@
-//! The status document, read from the structures that metrics read too.
+//! Makes the status document, from the structures that metrics read too.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -6,39 +6,35 @@ use std::time::SystemTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::datastore::file::FileStatus;
+use super::doors::Doors;
+use super::stores::{self, StoreView};
+use crate::outlet::status::ClientStatus;
 use crate::pipeline::PipelineView;
 use crate::problems;
-use crate::status::{Client, Datastore, FileError, Listed, MAX_PROBLEMS, Problem, Snapshot, StatusSource, Syncer};
+use crate::status::{Client, Datastore, FileError, Listed, MAX_PROBLEMS, Problem, Snapshot, Syncer};
 use crate::syncer::kind_watch::{KindStatus, Phase};
-use crate::syncserver::{ClientStatus, Handle};
 
-/// Where the parts of the document come from.
+/// The sources of the document.
 #[derive(Debug)]
 pub(super) struct Sources {
-    /// When the process started.
+    /// The start of the process.
     pub(super) started: Instant,
-    /// Where agents connect to.
+    /// The address for agents.
     pub(super) listening: String,
-    /// The datastore's type and place.
-    pub(super) datastore_type: String,
-    /// Endpoints or a path.
-    pub(super) location: String,
-    /// All kinds that are watched.
-    pub(super) kinds: watch::Receiver<Vec<watch::Receiver<KindStatus>>>,
-    /// Only for a folder.
-    pub(super) files: Option<watch::Receiver<FileStatus>>,
+    /// The datastores, which the document shows as one.
+    pub(super) stores: Vec<StoreView>,
     /// The pipelines in Typha's order.
     pub(super) pipelines: Vec<PipelineView>,
-    /// The server.
-    pub(super) server: Handle,
+    /// The doors for agents.
+    pub(super) doors: Doors,
     /// `running` or `draining`.
     pub(super) phase: watch::Receiver<&'static str>,
 }
 
-impl StatusSource for Sources {
-    fn snapshot(&self, listed: Listed) -> Snapshot {
-        let clients = self.server.clients();
+impl Sources {
+    /// The document, with these clients.
+    pub(super) fn snapshot(&self, listed: Listed) -> Snapshot {
+        let clients = self.doors.clients();
         Snapshot {
             version: super::VERSION.to_owned(),
             uptime_secs: self.started.elapsed().as_secs_f64(),
@@ -50,11 +46,9 @@ impl StatusSource for Sources {
             clients: slowest(clients, listed).into_iter().map(client).collect(),
         }
     }
-}
 
-impl Sources {
     fn datastore(&self) -> Datastore {
-        let kinds: Vec<KindStatus> = self.kinds.borrow().iter().map(|kind| kind.borrow().clone()).collect();
+        let kinds = stores::kinds(&self.stores);
         let in_trouble = |phase: Phase| matches!(phase, Phase::Retrying | Phase::Lost);
         let troubled: Vec<&KindStatus> = kinds.iter().filter(|kind| in_trouble(kind.phase)).collect();
         let state = match troubled.len() {
@@ -70,22 +64,24 @@ impl Sources {
             .filter_map(|kind| Some(format!("{}: {}", kind.kind, kind.error.as_ref()?)));
         let mut datastore = Datastore {
             spared: spared.collect(),
-            datastore_type: self.datastore_type.clone(),
-            location: self.location.clone(),
+            datastore_type: stores::types(&self.stores),
+            location: stores::locations(&self.stores),
             state,
             last_error,
             ..Datastore::default()
         };
-        if let Some(files) = &self.files {
+        let mut held = Vec::new();
+        for files in self.stores.iter().filter_map(|store| store.files.as_ref()) {
             let files = files.borrow();
             let error = |error: &crate::datastore::file::FileError| FileError {
                 file: error.file.clone(),
                 line: error.line,
                 reason: error.reason.clone(),
             };
-            datastore.file_errors = files.errors.iter().map(error).collect();
-            datastore.held = files.held.clone().unwrap_or_default();
+            datastore.file_errors.extend(files.errors.iter().map(error));
+            held.extend(files.held.clone());
         }
+        datastore.held = held.join("; ");
         datastore
     }
 }
@@ -108,10 +104,10 @@ fn syncer(view: &PipelineView) -> Syncer {
 
 fn problem(problem: problems::Problem) -> Problem {
     let problems::Problem { subject, reason } = problem;
-    Problem { found_by: subject.found_by.to_owned(), name: subject.name, reason }
+    Problem { found_by: subject.found_by.to_string(), name: subject.name, reason }
 }
 
-/// How many clients are in each state.
+/// The number of clients in each state.
 fn states(clients: &[ClientStatus]) -> BTreeMap<String, u64> {
     let mut states = BTreeMap::new();
     for client in clients {
@@ -120,13 +116,13 @@ fn states(clients: &[ClientStatus]) -> BTreeMap<String, u64> {
     states
 }
 
-/// Those that are furthest behind, the slowest first.
+/// The clients that are furthest behind, slowest first.
 fn slowest(mut clients: Vec<ClientStatus>, listed: Listed) -> Vec<ClientStatus> {
     let slower_first =
         |a: &ClientStatus, b: &ClientStatus| (b.lag, b.lag_updates).cmp(&(a.lag, a.lag_updates)).then(a.id.cmp(&b.id));
     let count = listed.of(clients.len());
     if count < clients.len() {
-        // Sorting tens of thousands to show ten of them would be for nothing.
+        // Sorting tens of thousands of clients to show ten would be wasted work.
         clients.select_nth_unstable_by(count, slower_first);
         clients.truncate(count);
     }
@@ -140,8 +136,8 @@ fn client(client: ClientStatus) -> Client {
         peer: client.peer.to_string(),
         agent: client.agent.name,
         syncer: client.syncer.map(|syncer| syncer.to_string()).unwrap_or_default(),
-        format: client.wire.map(|wire| wire.name().to_owned()).unwrap_or_default(),
-        dialect: client.dialect.map(|dialect| dialect.to_string()).unwrap_or_default(),
+        format: client.wire.unwrap_or_default().to_owned(),
+        dialect: client.dialect.map(ToString::to_string).unwrap_or_default(),
         version: client.agent.version,
         state: client.state.as_str().to_owned(),
         sequence: client.sequence,
@@ -162,7 +158,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::syncserver::{Agent, ClientState};
+    use crate::outlet::status::Agent;
+    use crate::outlet::status::ClientState;
 
     fn client(id: u64, lag_millis: u64, lag_updates: u64) -> ClientStatus {
         ClientStatus {

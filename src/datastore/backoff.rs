@@ -1,6 +1,6 @@
 //! How long to wait before trying again: exponential, with jitter, bounded, reproducible.
 //!
-//! Fed by whoever retries (kind watches, datastores, clients); feeds only the caller's sleep. No clock and no global
+//! Used by all that retry (kind watches, datastores, clients); decides only how long they sleep. No clock and no global
 //! randomness: the same seed gives the same delays.
 
 use std::time::Duration;

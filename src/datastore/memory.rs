@@ -14,7 +14,10 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::{Semaphore, watch};
 
-use super::{Datastore, Error, Event, Kind, ListPage, Malformed, Object, ObjectId, WatchBatch};
+use super::filter;
+use super::selection::Selection;
+use crate::datastore::inlet::{Datastore, Error, Event, ListPage, Malformed, WatchBatch};
+use crate::model::object::{Kind, Object, ObjectId};
 use crate::model::{AsOf, Revision, no_revision};
 
 /// The store. Clones share the content.
@@ -36,7 +39,7 @@ struct State {
 #[derive(Debug, Default)]
 struct KindState {
     objects: BTreeMap<ObjectId, Object>,
-    /// What cannot be read, and why.
+    /// Objects that cannot be read, and why.
     malformed: BTreeMap<ObjectId, String>,
     /// Revision of the next list.
     revision: Option<Revision>,
@@ -171,7 +174,7 @@ impl MemoryStore {
             kind_state.term += 1;
             kind_state.ended_by = fault;
             if fault == WatchFault::Expires {
-                // What happened so far is in the content only: no old position is good any more.
+                // The past is in the content only: no old position is good any more.
                 let revision = automatic(next);
                 kind_state.log.clear();
                 kind_state.positions = HashMap::from([(revision.clone(), 0)]);
@@ -200,7 +203,7 @@ impl MemoryStore {
         self.with(kind, |kind_state, _| kind_state.forbidden = forbidden);
     }
 
-    /// What every list says about how fresh it is, from now on.
+    /// How fresh every list says to be, from now on.
     pub fn set_list_as_of(&self, kind: &Kind, as_of: Option<AsOf>) {
         self.with(kind, |kind_state, _| kind_state.as_of = as_of);
     }
@@ -256,7 +259,7 @@ impl MemoryStore {
         self.until(|| self.watches(kind) >= times).await;
     }
 
-    /// Waits until so many watches of the kind are open.
+    /// Waits until `count` watches of the kind are open.
     pub async fn open_watches(&self, kind: &Kind, count: usize) {
         self.until(|| self.lock().kinds.get(kind).map_or(0, |kind_state| kind_state.open_watches) == count).await;
     }
@@ -332,7 +335,7 @@ impl Drop for Open {
     }
 }
 
-/// What an open watch finds when it looks.
+/// The findings of an open watch.
 enum Look {
     Batch(WatchBatch),
     Failed(Error),
@@ -345,8 +348,8 @@ fn page(objects: Vec<Object>, revision: &Revision) -> ListPage {
 }
 
 impl Datastore for MemoryStore {
-    fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>> {
-        let page_size = self.lock().page_size;
+    fn list(&self, selection: &Selection) -> BoxStream<'static, Result<ListPage, Error>> {
+        let (page_size, selection, kind) = (self.lock().page_size, selection.clone(), selection.kind());
         let answer = self.with(kind, |kind_state, next| {
             kind_state.lists += 1;
             if let Some(error) = Self::fault(kind, kind_state, "list") {
@@ -372,7 +375,7 @@ impl Datastore for MemoryStore {
             Err(error) => stream::iter([Err(error)]).boxed(),
             Ok((pages, gate)) => stream::iter(pages)
                 .then(move |page| {
-                    let gate = gate.clone();
+                    let (gate, page) = (gate.clone(), filter::page(&selection, page));
                     async move {
                         if let Some(gate) = gate
                             && let Ok(permit) = gate.acquire().await
@@ -386,8 +389,8 @@ impl Datastore for MemoryStore {
         }
     }
 
-    fn watch(&self, kind: &Kind, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {
-        let from = from.clone();
+    fn watch(&self, selection: &Selection, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {
+        let (from, selection, kind) = (from.clone(), selection.clone(), selection.kind());
         let opened = self.with(kind, |kind_state, _| {
             kind_state.watches += 1;
             if let Some(error) = Self::fault(kind, kind_state, "watch") {
@@ -406,7 +409,7 @@ impl Datastore for MemoryStore {
         };
         let open = Open { store: self.clone(), kind: kind.clone() };
         let changes = self.changes.subscribe();
-        stream::unfold(Some((open, changes, position)), move |state| async move {
+        let batches = stream::unfold(Some((open, changes, position)), move |state| async move {
             let (open, mut changes, position) = state?;
             loop {
                 changes.mark_unchanged();
@@ -417,8 +420,8 @@ impl Datastore for MemoryStore {
                     Look::Nothing => changes.changed().await.ok()?,
                 }
             }
-        })
-        .boxed()
+        });
+        batches.map(move |batch| Ok(filter::batch(&selection, batch?))).boxed()
     }
 }
 

@@ -5,19 +5,19 @@ use std::time::Duration;
 use pprof::protos::Message;
 use pprof::{Frames, ProfilerGuardBuilder, Symbol};
 
-/// How long a profile runs when nobody says, as in Go.
+/// Default length of a profile, as in Go.
 pub const DEFAULT_DURATION: Duration = Duration::from_secs(30);
-/// Longest profile. The samples of one are held in memory.
+/// Longest profile. Its samples are held in memory.
 pub const MAX_DURATION: Duration = Duration::from_secs(300);
 /// Samples per second and processor: close to Go's 100, and odd, so as not to march in step with timers.
 const FREQUENCY: i32 = 99;
 /// Libraries in which a stack is not taken: unwinding there can wait for a lock that the sampled thread holds.
 const NOT_SAMPLED: &[&str] = &["libc", "libgcc", "pthread", "vdso"];
 
-/// Why there is no profile.
+/// The reason why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// One is being taken. There is one timer signal per process.
+    /// Another profile is being taken. There is one timer signal per process.
     #[error("a CPU profile is being taken already; try again when it is done")]
     Busy,
     /// The profiler failed.
@@ -25,7 +25,7 @@ pub enum Error {
     Failed(String),
 }
 
-/// Takes a profile of the whole process, gives it as protobuf. At most [`MAX_DURATION`].
+/// Takes a profile of the whole process, for at most [`MAX_DURATION`]. Returns it as protobuf.
 ///
 /// # Errors
 /// When a profile is being taken already, or the profiler fails.
@@ -49,7 +49,7 @@ pub async fn profile(duration: Duration) -> Result<Vec<u8>, Error> {
     report.await.map_err(|error| failed(&error))?.map_err(|error| failed(&error))
 }
 
-/// Takes the profiler's own frames, which are the innermost of every stack, out of it.
+/// Removes the profiler's own frames, which are the innermost ones, from a stack.
 fn without_profiler(stack: &mut Frames) {
     let own = |symbol: &Symbol| {
         let name = symbol.name();

@@ -1,7 +1,7 @@
 //! Heap profiles in pprof's format, from jemalloc's sampling.
 //!
-//! Sampling costs a little on every allocation, so it is on only when the process is started with it
-//! (`MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:19`). Without it there is a clear answer instead of a profile.
+//! Sampling costs a little on every allocation, so it is on only if the environment of the process has
+//! `MALLOC_CONF=prof:true,prof_active:true,lg_prof_sample:19`. Without it there is an error that says so.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::time::SystemTime;
 
 use crate::logging::timestamp;
 
-/// What stands for the time in the path of a profile.
+/// Placeholder for the time in the path of a profile.
 const TIMESTAMP: &str = "<timestamp>";
 
-/// Why there is no profile.
+/// The reason why there is no profile.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// jemalloc does not sample.
@@ -30,14 +30,14 @@ pub enum Error {
     /// The profile could not be written.
     #[error("write heap profile {}: {source}; check DebugMemoryProfilePath", path.display())]
     Write {
-        /// Where to.
+        /// Its path.
         path: PathBuf,
-        /// Why not.
+        /// The reason.
         source: io::Error,
     },
 }
 
-/// The profile of what is allocated now, as gzipped protobuf.
+/// The profile of the memory that is allocated now, as gzipped protobuf.
 ///
 /// # Errors
 /// When sampling is off or not built in, or jemalloc fails.
@@ -56,7 +56,7 @@ pub async fn profile() -> Result<Vec<u8>, Error> {
     result.map_err(|error| Error::Failed(format!("{error:#}")))
 }
 
-/// The profile of what is allocated now: there is none in a build without jemalloc.
+/// The error of a build without jemalloc, which has no profiles.
 ///
 /// # Errors
 /// Always.
@@ -65,7 +65,7 @@ pub async fn profile() -> Result<Vec<u8>, Error> {
     Err(Error::NotBuilt)
 }
 
-/// Takes a profile and writes it to `path`, in which `<timestamp>` becomes `now`. Returns where it is.
+/// Takes a profile and writes it to `path`, in which `<timestamp>` becomes `now`. Returns the file's path.
 ///
 /// # Errors
 /// When there is no profile, or the file cannot be written.

@@ -5,24 +5,17 @@ use std::time::{Duration, SystemTime};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{AsOf, SyncStatus, Update, UpdateType, no_revision};
+use crate::model::{AsOf, SyncStatus, Update};
 
 fn updates(first: usize, count: usize) -> SyncerEvent {
-    let update = |n: usize| Update {
-        key: n.to_string().into(),
-        value: None,
-        revision: no_revision(),
-        v3_resource_version: no_revision(),
-        ttl: Duration::ZERO,
-        update_type: UpdateType::Deleted,
-    };
+    let update = |n: usize| Update::deletion(n.to_string().into());
     SyncerEvent::Updates((first..first + count).map(update).collect())
 }
 
 const STATUS: SyncerEvent = SyncerEvent::Status(SyncStatus::InSync);
 
 #[tokio::test]
-async fn what_lies_there_is_read_together_up_to_the_limit() {
+async fn waiting_events_are_read_together_up_to_the_limit() {
     let (sender, mut receiver) = channel(100);
     for event in [updates(0, 3), STATUS, updates(3, 3), updates(6, 3)] {
         sender.send(event).await.expect("the reader is there");
@@ -57,7 +50,7 @@ async fn an_event_larger_than_the_capacity_gets_through_alone() {
 }
 
 #[tokio::test]
-async fn a_dropped_writer_ends_the_stream_after_what_it_sent() {
+async fn a_dropped_writer_ends_the_stream_after_its_last_event() {
     let (sender, mut receiver) = channel(10);
     sender.send(STATUS).await.expect("the reader is there");
     drop(sender);

@@ -1,4 +1,4 @@
-//! One listener: opens it (again and again if need be), accepts, and bounds what a peer can take.
+//! One listener: opens its port (again and again if necessary), accepts connections, and limits the resources of a peer.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -21,22 +21,22 @@ use crate::tls::{Purpose, handshake_error};
 
 /// Pause before a listener is opened again, and after an error of accept; Typha's.
 const RETRY: Duration = Duration::from_secs(1);
-/// Connections of a listener at once; further ones take the places of silent ones. Probes and scrapers are few.
+/// Most connections of a listener at once; further ones take the places of silent ones. Probes and scrapers are few.
 const MAX_CONNECTIONS: usize = 64;
-/// Connections that wait in the system.
+/// Connections that may wait in the system.
 const BACKLOG: i32 = 128;
-/// Most bytes of a request's head: far more than any probe sends. Also hyper's least buffer.
+/// Most bytes of a request's head: far more than any probe sends. Also hyper's smallest buffer.
 const MAX_HEAD: usize = 8 << 10;
 /// Most header lines of a request.
 const MAX_HEADERS: usize = 64;
-/// How long a connection may last, so that peers that neither read nor close do not take all places. Scrapers reconnect.
+/// Longest life of a connection, so that peers that neither read nor close do not take all places. Scrapers reconnect.
 const LIFETIME: Duration = Duration::from_secs(120);
-/// Time for the request that is being answered at the end of that time.
+/// Extra time for a request that is being answered at the end of that time.
 const LAST_REQUEST: Duration = Duration::from_secs(30);
-/// How long a connection may last at the debug port: the longest profile and the time to fetch it.
+/// Longest life of a connection at the debug port: the longest profile and the time to fetch it.
 const DEBUG_LIFETIME: Duration = Duration::from_secs(600);
 
-/// A listener and what it serves.
+/// A listener and its pages.
 pub(super) struct Listener {
     pub(super) name: &'static str,
     pub(super) endpoint: Endpoint,
@@ -56,7 +56,7 @@ impl Listener {
         cancel.run_until_cancelled(serving).await;
     }
 
-    /// Opens the listener, however long it takes. An error is logged when it is a new one.
+    /// Opens the listener, and tries until that works. An error is logged if it is a new one.
     async fn open(&self) -> TcpListener {
         let Endpoint { host, port } = &self.endpoint;
         let mut last_error = String::new();
@@ -91,7 +91,7 @@ impl Listener {
                     tokio::spawn(connection(stream, self.tls.clone(), visit, places.take().await));
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely: what is open now will be closed.
+                    // Most likely there are no file descriptors left. Open ones will be closed.
                     tracing::warn!(listener = self.name, %error, "cannot accept a connection; trying again in a second");
                     tokio::time::sleep(RETRY).await;
                 }
@@ -100,8 +100,8 @@ impl Listener {
     }
 }
 
-/// Whether a connection comes from this host, or from this pod: over loopback, or from the very address that it goes to, which the
-/// system takes from nobody else.
+/// Whether a connection comes from this host or pod: over loopback, or from the same address that it goes to, which the system
+/// accepts from no other host.
 pub(super) fn is_near(peer: IpAddr, here: IpAddr) -> bool {
     let peer = peer.to_canonical();
     peer.is_loopback() || peer == here.to_canonical()
@@ -138,7 +138,7 @@ async fn connection(stream: TcpStream, tls: Option<TlsSource>, visit: Visit, pla
     }
 }
 
-/// Answers requests until the peer has no more, or has had its time.
+/// Answers requests until the peer sends no more, or its time is over.
 async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, visit: Visit, place: &Place) {
     let Visit { site, near, services } = visit;
     let service = service_fn(|request| {
@@ -151,7 +151,7 @@ async fn requests(stream: impl AsyncRead + AsyncWrite + Unpin, visit: Visit, pla
         }
     });
     let connection = http1::Builder::new()
-        // The place looks after that.
+        // The place has this time-out.
         .header_read_timeout(None::<Duration>)
         .max_buf_size(MAX_HEAD)
         .max_headers(MAX_HEADERS)

@@ -1,12 +1,12 @@
 //! Health, metrics, status and debugging over HTTP.
 //!
-//! All of it runs in one thread with a runtime of its own, so that it answers even when every worker is busy or stuck, and
-//! so that a scrape cannot hold up the data. Fed by the health aggregator, the metrics registry, the task registry and the
-//! status source; read by kubelet, Prometheus and people.
+//! One thread with a runtime of its own serves all of it. So it answers even when every worker is busy or stuck, and a scrape
+//! cannot hold up the data. The pages show the health aggregator, the metrics registry, the task registry and the status
+//! source, to the kubelet, Prometheus and people.
 //!
-//! Invariants: sizes, times and numbers of requests and connections are bounded (`listener`); silent peers keep nobody from
-//! being answered (`places`); nothing a peer sends can end the thread; a listener that cannot be opened is retried every second
-//! and stops nobody.
+//! Invariants: sizes, times and numbers of requests and connections are limited (`listener`); silent peers do not keep others
+//! from being answered (`places`); no input from a peer can end the thread; a listener that cannot be opened is retried every
+//! second and stops nothing else.
 
 mod listener;
 mod places;
@@ -47,7 +47,7 @@ pub struct Endpoint {
 /// The callers that get the status at the health endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum StatusFor {
-    /// There is no such page.
+    /// No callers: the page does not exist.
     #[default]
     Nobody,
     /// Callers from the same host or pod.
@@ -56,7 +56,7 @@ pub enum StatusFor {
     Everybody,
 }
 
-/// What is to be served, and where. `None`: not at all.
+/// The endpoints to serve. `None`: off.
 #[derive(Clone, Default)]
 pub struct Endpoints {
     /// `/liveness` and `/readiness`.
@@ -103,7 +103,7 @@ impl Endpoints {
     }
 }
 
-/// What the pages show.
+/// The sources of the pages.
 #[derive(Clone)]
 pub struct Services {
     /// For `/liveness` and `/readiness`.
@@ -115,7 +115,7 @@ pub struct Services {
     /// For `/debug/log-level`.
     pub log: LogHandle,
     /// For `/status`.
-    pub status: Arc<dyn StatusSource>,
+    pub status: StatusSource,
 }
 
 impl std::fmt::Debug for Services {
@@ -141,7 +141,7 @@ pub struct HttpServer {
 pub fn start(endpoints: Endpoints, services: Services) -> io::Result<HttpServer> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // For symbols of profiles and files of certificates; more would be waste.
+        // For symbols of profiles and files of certificates; they need no more.
         .max_blocking_threads(4)
         .thread_name("http-blocking")
         .build()?;
@@ -174,7 +174,7 @@ pub fn start(endpoints: Endpoints, services: Services) -> io::Result<HttpServer>
 }
 
 impl HttpServer {
-    /// Where the health endpoint listens, once it does; `None` when there is none.
+    /// The address of the health endpoint, once it listens; `None` if there is none.
     ///
     /// # Cancel safety
     /// Cancel safe, as are the other two.
@@ -182,12 +182,12 @@ impl HttpServer {
         bound(self.health.clone()).await
     }
 
-    /// Where the metrics endpoint listens, once it does; `None` when there is none.
+    /// The address of the metrics endpoint, once it listens; `None` if there is none.
     pub async fn metrics_address(&self) -> Option<SocketAddr> {
         bound(self.metrics.clone()).await
     }
 
-    /// Where the debug port listens, once it does; `None` when there is none.
+    /// The address of the debug port, once it listens; `None` if there is none.
     pub async fn debug_address(&self) -> Option<SocketAddr> {
         bound(self.debug.clone()).await
     }

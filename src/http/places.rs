@@ -1,8 +1,8 @@
-//! The places of a listener: how many connections it has, and which of them gives way to a newcomer.
+//! The places of a listener limit its connections, and choose a connection that gives way to a new one.
 //!
-//! A client that reaches a port can open connections and say nothing. Probes are answered all the same: when all places are taken
-//! and another connection comes, one on which no request is being answered ends, the one that rests between two requests for
-//! longest first.
+//! A client that reaches a port can open connections and send nothing. Probes must be answered all the same. So when all places
+//! are taken and another connection comes, a connection without a request in work ends: first the one that has rested between
+//! two requests for longest.
 
 use std::future::pending;
 use std::io;
@@ -18,49 +18,49 @@ use tokio_util::sync::CancellationToken;
 
 /// Time for a TLS handshake, and for the head of a request. Probes and scrapers send theirs at once.
 pub(super) const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a connection may rest between two requests: as long as scrapes are often apart.
+/// Longest rest of a connection between two requests: a usual time between two scrapes.
 pub(super) const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long a connection is left alone in any case: its request may be here, and not read yet.
+/// Time for which a connection keeps its place in any case: its request may have come, and not been read yet.
 pub(super) const GRACE: Duration = Duration::from_millis(100);
 
 /// The places of a listener.
 pub(super) struct Places {
     free: Arc<Semaphore>,
     held: Vec<Weak<Held>>,
-    /// A connection has come to another phase.
+    /// Notified when a connection has come to another phase.
     changed: Arc<Notify>,
 }
 
-/// The right to have a connection, and what the connection does. It is given back when the last clone is dropped.
+/// The right to have a connection, with the connection's phase. It is given back when the last clone is dropped.
 #[derive(Clone)]
 pub(super) struct Place(Arc<Held>);
 
 struct Held {
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ConnectionPhase>,
     gives_way: CancellationToken,
     changed: Arc<Notify>,
     _permit: OwnedSemaphorePermit,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Phase {
-    /// Since then its peer could send the head of a request.
+enum ConnectionPhase {
+    /// The peer may send the head of a request, since this time.
     Head(Instant),
     /// A request is being answered.
     Busy,
     /// The answer is being written.
     Answered,
-    /// The last answer was written then, and nothing has come since.
+    /// The last answer was written at this time, and nothing has come since.
     Idle(Instant),
 }
 
 impl Places {
-    /// A number of places.
+    /// `count` places, all free.
     pub(super) fn new(count: usize) -> Self {
         Self { free: Arc::new(Semaphore::new(count)), held: Vec::new(), changed: Arc::default() }
     }
 
-    /// A place for a connection that has just come. When there is none, another connection gives way; when all of them are
+    /// A place for a connection that has just come. If none is free, another connection gives way. While all of them are
     /// answering or have just come, this waits.
     ///
     /// # Cancel safety
@@ -68,7 +68,7 @@ impl Places {
     pub(super) async fn take(&mut self) -> Place {
         let permit = self.permit().await;
         let held = Arc::new(Held {
-            phase: watch::Sender::new(Phase::Head(Instant::now())),
+            phase: watch::Sender::new(ConnectionPhase::Head(Instant::now())),
             gives_way: CancellationToken::new(),
             changed: self.changed.clone(),
             _permit: permit,
@@ -91,7 +91,7 @@ impl Places {
                     if let Some((_, gives_way)) = next {
                         gives_way.cancel();
                     }
-                    // One at a time: this one leaves as soon as its task has its turn.
+                    // One at a time: this connection ends as soon as its task runs.
                     self.free.clone().acquire_owned().await
                 }
             };
@@ -99,14 +99,14 @@ impl Places {
         }
     }
 
-    /// The connection that gives way next, and since when it has been silent.
+    /// The connection that gives way next, and the time since which it has been silent.
     fn next_to_go(&self) -> Option<(Instant, CancellationToken)> {
         let silent = |held: &Weak<Held>| {
             let held = held.upgrade()?;
             let (begun, since) = match *held.phase.borrow() {
-                Phase::Idle(since) => (false, since),
-                Phase::Head(since) => (true, since),
-                Phase::Busy | Phase::Answered => return None,
+                ConnectionPhase::Idle(since) => (false, since),
+                ConnectionPhase::Head(since) => (true, since),
+                ConnectionPhase::Busy | ConnectionPhase::Answered => return None,
             };
             Some((begun, since, held.gives_way.clone()))
         };
@@ -118,37 +118,37 @@ impl Places {
 impl Place {
     /// A TLS handshake is done: the head of a request may come.
     pub(super) fn ready(&self) {
-        self.turn(|_| Some(Phase::Head(Instant::now())));
+        self.turn(|_| Some(ConnectionPhase::Head(Instant::now())));
     }
 
-    /// A request is there.
+    /// A request has come.
     pub(super) fn busy(&self) {
-        self.turn(|_| Some(Phase::Busy));
+        self.turn(|_| Some(ConnectionPhase::Busy));
     }
 
     /// Its answer is made.
     pub(super) fn answered(&self) {
-        self.turn(|_| Some(Phase::Answered));
+        self.turn(|_| Some(ConnectionPhase::Answered));
     }
 
     /// Bytes have come.
     fn received(&self) {
-        self.turn(|phase| matches!(phase, Phase::Idle(_)).then(|| Phase::Head(Instant::now())));
+        self.turn(|phase| matches!(phase, ConnectionPhase::Idle(_)).then(|| ConnectionPhase::Head(Instant::now())));
     }
 
-    /// All that there was is written.
+    /// All bytes to send have been written.
     fn flushed(&self) {
-        self.turn(|phase| matches!(phase, Phase::Answered).then(|| Phase::Idle(Instant::now())));
+        self.turn(|phase| matches!(phase, ConnectionPhase::Answered).then(|| ConnectionPhase::Idle(Instant::now())));
     }
 
-    fn turn(&self, next: impl FnOnce(Phase) -> Option<Phase>) {
+    fn turn(&self, next: impl FnOnce(ConnectionPhase) -> Option<ConnectionPhase>) {
         let turned = self.0.phase.send_if_modified(|phase| next(*phase).map(|next| *phase = next).is_some());
         if turned {
             self.0.changed.notify_one();
         }
     }
 
-    /// Waits until the connection has to end, and says why.
+    /// Waits until the connection has to end. Returns the reason.
     ///
     /// # Cancel safety
     /// Cancel safe.
@@ -156,9 +156,9 @@ impl Place {
         let mut phase = self.0.phase.subscribe();
         loop {
             let (until, why) = match *phase.borrow_and_update() {
-                Phase::Head(since) => (Some(since + HEAD_TIMEOUT), "its request does not come"),
-                Phase::Idle(since) => (Some(since + IDLE_TIMEOUT), "it has been idle for long"),
-                Phase::Busy | Phase::Answered => (None, ""),
+                ConnectionPhase::Head(since) => (Some(since + HEAD_TIMEOUT), "its request does not come"),
+                ConnectionPhase::Idle(since) => (Some(since + IDLE_TIMEOUT), "it has been idle for long"),
+                ConnectionPhase::Busy | ConnectionPhase::Answered => (None, ""),
             };
             tokio::select! {
                 () = self.0.gives_way.cancelled() => return "it was silent, and another one needs its place",
@@ -176,7 +176,7 @@ async fn sleep_or_never(at: Option<Instant>) {
     }
 }
 
-/// The stream of a connection, which tells its place what is going on.
+/// The stream of a connection. It tells the place of reads and writes.
 pub(super) struct Seen<S> {
     stream: S,
     place: Place,

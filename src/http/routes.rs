@@ -17,7 +17,7 @@ use crate::config::Severity;
 use crate::debug::{cpu, heap};
 use crate::status::Listed;
 
-/// Most bytes of a request's body: the only one that counts is a word or two.
+/// Most bytes of a request's body: the only body with a meaning has a word or two.
 const MAX_BODY: usize = 1024;
 /// Time for a request's body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,22 +26,22 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const BINARY: &str = "application/octet-stream";
 
-/// Which pages a listener has.
+/// The pages of a listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Site {
     /// Probes.
     Health {
-        /// And the status, for them.
+        /// The callers that get the status.
         status: StatusFor,
     },
     /// Scrapes.
     Metrics,
-    /// For people who look into the process.
+    /// Pages for looking into the process.
     Debug,
 }
 
 impl Site {
-    /// The pages, for whoever asks for another.
+    /// The list of pages, for callers that ask for an unknown one.
     fn pages(self) -> &'static str {
         match self {
             Self::Health { status: StatusFor::Nobody } => "/liveness\n/readiness\n",
@@ -58,13 +58,13 @@ impl Site {
     }
 }
 
-/// The answer to a caller from elsewhere that asks for a page that only callers at home get.
-const NOT_FROM_THERE: &str = "/status is told only to those who ask from the same host or pod (kubectl exec, kubectl port-forward), \
+/// The answer to a caller from another host or pod that asks for a page that only callers from here get.
+const NOT_FROM_THERE: &str = "/status is told only to callers from the same host or pod (kubectl exec, kubectl port-forward), \
                               unless StatusRemoteEnabled is set\n";
 
 type Answer = Response<Full<Bytes>>;
 
-/// Answers a request. `near`: it comes from this host or pod.
+/// Answers a request. `near` is true if it comes from this host or pod.
 pub(super) async fn answer<B>(
     site: Site,
     near: bool,
@@ -89,13 +89,10 @@ where
         (Site::Metrics, "/metrics") => reading(&request).unwrap_or_else(|| metrics(&services)),
         (Site::Debug, "/debug/tasks") => reading(&request).unwrap_or_else(|| as_json(&services.tasks.dump())),
         (Site::Debug, "/debug/log-level") => log_level(&services, request).await,
-        (Site::Debug, "/debug/pprof/profile") => match reading(&request) {
+        (Site::Debug, "/debug/pprof/profile" | "/debug/pprof/heap") => match reading(&request) {
             Some(refused) => refused,
+            None if path.ends_with("/heap") => heap_profile().await,
             None => cpu_profile(request.uri().query().unwrap_or_default()).await,
-        },
-        (Site::Debug, "/debug/pprof/heap") => match reading(&request) {
-            Some(refused) => refused,
-            None => heap_profile().await,
         },
         (Site::Debug, "/" | "/debug" | "/debug/" | "/debug/pprof" | "/debug/pprof/") => {
             page(StatusCode::OK, TEXT, site.pages())
@@ -114,7 +111,7 @@ fn page(status: StatusCode, content_type: &'static str, body: impl Into<Bytes>) 
     answer
 }
 
-/// The refusal for a method that is not for reading.
+/// The refusal of a method that does not read.
 fn reading<B>(request: &Request<B>) -> Option<Answer> {
     let allowed = matches!(*request.method(), Method::GET | Method::HEAD);
     (!allowed).then(|| method_not_allowed("GET, HEAD"))
@@ -146,7 +143,7 @@ fn health(services: &Services, good: impl Fn(&crate::health::Summary) -> bool) -
 fn status(services: &Services, query: &str) -> Answer {
     let listed = parameter(query, "clients").map_or(Ok(Listed::default()), str::parse);
     match listed {
-        Ok(listed) => as_json(&services.status.snapshot(listed)),
+        Ok(listed) => as_json(&(services.status)(listed)),
         Err(reason) => page(StatusCode::BAD_REQUEST, TEXT, format!("{reason}\n")),
     }
 }
@@ -223,7 +220,7 @@ where
     as_json(&severities)
 }
 
-/// Understands `SEVERITY` and `DESTINATION=SEVERITY`, where `none` switches a destination off.
+/// Sets severities from `SEVERITY` or `DESTINATION=SEVERITY`. `none` switches a destination off.
 fn set_log_level(services: &Services, text: &str) -> Result<(), String> {
     let (destination, word) = match text.split_once('=') {
         Some((destination, word)) => (Some(destination.trim()), word.trim()),

@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::*;
-use crate::cli::status;
+use crate::cli::{Output, status};
 use crate::health::{REPORT_TIMEOUT, Reports};
 use crate::logging::Logging;
 use crate::status::{Listed, Snapshot};
@@ -33,7 +33,7 @@ pub(super) fn services() -> Services {
         log: Logging::for_tests().handle(),
         status: Arc::new(|listed: Listed| Snapshot {
             version: "1.2.3".to_owned(),
-            // Shows what was asked for.
+            // Shows the number that was asked for.
             phase: format!("asked for {listed}"),
             ..Snapshot::default()
         }),
@@ -164,14 +164,14 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
             server: Some(address.to_string()),
             config_file: "no-such-file.cfg".into(),
             environment: Vec::new(),
-            output: status::Output::Table,
+            output: Output::Table,
             clients: Listed::All,
             timeout: 10,
         };
         let mut out = Vec::new();
         status::run(&args, &mut out).await.unwrap();
         assert!(String::from_utf8(out).unwrap().starts_with("bulrush 1.2.3, asked for all,"));
-        args.output = status::Output::Json;
+        args.output = Output::Json;
         let mut out = Vec::new();
         status::run(&args, &mut out).await.unwrap();
         let snapshot: Snapshot = serde_json::from_slice(&out).unwrap();
@@ -190,7 +190,7 @@ async fn status_is_on_the_health_port_if_wanted_and_on_the_debug_port() {
         server: Some(address),
         config_file: "no-such-file.cfg".into(),
         environment: Vec::new(),
-        output: status::Output::Table,
+        output: Output::Table,
         clients: Listed::default(),
         timeout: 10,
     };
@@ -212,7 +212,7 @@ async fn the_status_is_told_elsewhere_only_if_wanted() {
         assert_eq!(answer.status(), code, "{status:?}, near: {near}");
         let probe = hyper::Request::get("/liveness").body(http_body_util::Empty::<bytes::Bytes>::new()).unwrap();
         let answer = routes::answer(Site::Health { status }, near, services.clone(), probe).await.unwrap();
-        assert_eq!(answer.status(), 204, "whoever asks");
+        assert_eq!(answer.status(), 204, "everybody may ask");
     }
 }
 

@@ -1,7 +1,7 @@
-//! From an event to a line: readable text, or one JSON object.
+//! Makes a line of an event: readable text, or one JSON object.
 //!
 //! Text: `2026-11-21 10:15:02.123 [INFO][4711] bulrush::daemon 42: message key="value"`. Times are UTC, because a
-//! program cannot learn the local time zone safely while it has threads. Fields of the spans around an event follow its own.
+//! program cannot safely learn the local time zone while it has threads. Fields of the spans around an event follow its own fields.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tracing::field::{Field, Visit};
 
 use crate::config::Severity;
+use crate::model::timestamp::Timestamp;
 
-/// Longest line in bytes. Longer ones are cut: a line may quote what a peer sent.
+/// Longest line in bytes. Longer lines are cut: a line may quote text from a peer.
 const MAX_LINE: usize = 16 << 10;
 
 /// A line that is ready to be written, without its end of line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Line {
-    /// How severe it is.
+    /// Its severity.
     pub(super) severity: Severity,
     /// Its text.
     pub(super) text: Arc<str>,
@@ -26,7 +27,7 @@ pub(super) struct Line {
 /// A field's value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum FieldValue {
-    /// Number or truth: the same in text and JSON.
+    /// A number or bool: the same in text and JSON.
     Plain(String),
     /// A text.
     Text(String),
@@ -37,7 +38,7 @@ pub(super) enum FieldValue {
 pub(super) struct Fields {
     /// The message of an event.
     pub(super) message: String,
-    /// Where an event of the `log` crate says that it comes from.
+    /// The target of an event of the `log` crate.
     pub(super) target: Option<String>,
     /// All others, in order.
     pub(super) others: Vec<(&'static str, FieldValue)>,
@@ -79,13 +80,13 @@ impl Visit for Fields {
     }
 
     fn record_f64(&mut self, field: &Field, value: f64) {
-        // JSON has no word for what is not finite.
+        // JSON has no infinity and no NaN.
         let text = value.to_string();
         self.put(field, if value.is_finite() { FieldValue::Plain(text) } else { FieldValue::Text(text) });
     }
 }
 
-/// Everything that a line says.
+/// The parts of a line.
 #[derive(Debug)]
 pub(super) struct Event<'a> {
     pub(super) at: SystemTime,
@@ -141,11 +142,11 @@ impl Event<'_> {
         text(&mut out, "target", self.target);
         text(&mut out, "message", &self.fields.message);
         for (name, value) in self.all_fields() {
-            // Whole fields are left out where the line would be too long, so that it stays JSON.
+            // A line that gets too long loses whole fields, so that it stays JSON.
             if out.len() > MAX_LINE / 2 {
                 break;
             }
-            // The names that every line has stay its own.
+            // The names of the fields that every line has are not used twice.
             let name =
                 if ["time", "level", "target", "message"].contains(name) { &format!("field_{name}") } else { *name };
             match value {
@@ -160,7 +161,7 @@ impl Event<'_> {
     }
 }
 
-/// A line about lines that are missing.
+/// A line about dropped lines.
 pub(super) fn dropped(count: u64, json: bool) -> Line {
     let fields = Fields {
         message: "dropped log lines because the destination was too slow".to_owned(),
@@ -205,25 +206,9 @@ fn cut_to(text: &str, max: usize) -> &str {
 
 /// A moment in UTC with milliseconds, `separator` between date and time.
 pub(crate) fn timestamp(at: SystemTime, separator: char) -> String {
-    let since = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    let (year, month, day) = date(since.as_secs() / 86_400);
-    let second = since.as_secs() % 86_400;
-    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-    let millis = since.subsec_millis();
-    format!("{year:04}-{month:02}-{day:02}{separator}{hour:02}:{minute:02}:{second:02}.{millis:03}")
-}
-
-/// Year, month and day of a day since 1970-01-01, by counting in eras of 400 years that begin on 1 March.
-fn date(days: u64) -> (u64, u64, u64) {
-    let days = days + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted_month = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted_month + 2) / 5 + 1;
-    let month = if shifted_month < 10 { shifted_month + 3 } else { shifted_month - 9 };
-    (era * 400 + year_of_era + u64::from(month <= 2), month, day)
+    let text = Timestamp::at(at).to_string();
+    let millis = at.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO).subsec_millis();
+    format!("{}{separator}{}.{millis:03}", &text[..10], &text[11..19])
 }
 
 #[cfg(test)]

@@ -11,22 +11,14 @@ use tracing_subscriber::layer::{Context, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
 use super::format::{self, FieldValue, Fields};
-use super::{FATAL_TARGET, Shared};
+use super::{FATAL_TARGET, Outputs};
 use crate::config::Severity;
 
 /// Turns events into lines.
 #[derive(Clone, Debug)]
-pub(super) struct LogLayer {
-    shared: Arc<Shared>,
-}
+pub(super) struct LogLayer(pub(super) Arc<Outputs>);
 
-impl LogLayer {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
-    }
-}
-
-/// How severe an event is, and whether a destination of severity `taken` gets it.
+/// The severity of an event.
 fn severity_of(metadata: &Metadata<'_>) -> Severity {
     match *metadata.level() {
         Level::ERROR if metadata.target() == FATAL_TARGET => Severity::Critical,
@@ -38,24 +30,25 @@ fn severity_of(metadata: &Metadata<'_>) -> Severity {
     }
 }
 
-/// Libraries' details are left out except at TRACE: HTTP/2 alone says more at DEBUG than we do.
+/// Whether a destination of severity `taken` gets an event. Libraries' details are left out except at TRACE: HTTP/2 alone logs
+/// more at DEBUG than we do.
 fn wanted(metadata: &Metadata<'_>, taken: Severity) -> bool {
     let severity = severity_of(metadata);
     let own = metadata.target().starts_with("bulrush");
-    // Its failures are ours to tell, with what was tried and what to check.
+    // Failures of these libraries are logged by us, with the attempt and advice.
     let told_by_us = ["kube", "rustls_platform_verifier"].iter().any(|library| metadata.target().starts_with(library));
     severity <= taken && (own || !told_by_us && severity <= Severity::Info || taken == Severity::Trace)
 }
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
-        // Spans carry fields for the events inside, whatever their own level.
-        let most = self.shared.most();
+        // Spans of any level hold fields for the events inside them.
+        let most = self.0.most();
         most.is_some_and(|taken| metadata.is_span() || wanted(metadata, taken))
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(match self.shared.most() {
+        Some(match self.0.most() {
             None => LevelFilter::OFF,
             Some(Severity::Critical | Severity::Error) => LevelFilter::ERROR,
             Some(Severity::Warning) => LevelFilter::WARN,
@@ -82,7 +75,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let destinations = self.shared.destinations.load();
+        let destinations = self.0.destinations.load();
         let metadata = event.metadata();
         let takers = destinations.iter().filter(|one| one.severity().is_some_and(|taken| wanted(metadata, taken)));
         let mut takers = takers.peekable();
@@ -109,7 +102,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for LogLayer {
             fields: &fields,
             spans: &spans,
         };
-        let line = if self.shared.json.load(Relaxed) { event.json() } else { event.text() };
+        let line = if self.0.json.load(Relaxed) { event.json() } else { event.text() };
         for destination in takers {
             destination.queue.push(line.clone());
         }

@@ -1,14 +1,14 @@
 //! Log lines: from `tracing` to standard output, a file and the local syslog.
 //!
-//! [`Logging::install`] is the first thing that the program does, with the early level; [`Logging::configure`] follows
-//! once there is a configuration. Each destination has a severity that may change at run time ([`LogHandle`]), a bounded
-//! queue and a thread that writes (`queue`, `sink`), so a slow disk or terminal never holds up the data. Lines that a
-//! full queue cannot take are dropped, counted, and announced where they are missing.
+//! The program first calls [`Logging::install`] with the early level, and [`Logging::configure`] once there is a
+//! configuration. Each destination has a severity that may change at run time ([`LogHandle`]), a bounded
+//! queue and a thread that writes (`queue`, `sink`), so a slow disk or terminal never holds up the data. When a queue is full,
+//! lines are dropped and counted, and the log says so in their place.
 //!
 //! Invariants:
 //! - writing a line never waits, unless `DebugDisableLogDropping` asks for it;
-//! - one event is one line, whatever text it carries: control characters are escaped, length is bounded;
-//! - libraries' lines above INFO are left out, except at TRACE.
+//! - one event is one line, with any text: control characters are escaped, and the length is limited;
+//! - lines of libraries that are less severe than INFO are left out, except at TRACE.
 
 mod format;
 mod layer;
@@ -35,12 +35,12 @@ use layer::LogLayer;
 use queue::Queue;
 use sink::Sink;
 
-/// The target of lines about what ends the process. They are of severity CRITICAL.
+/// The target of lines about the cause of the process's end. Their severity is CRITICAL.
 pub const FATAL_TARGET: &str = "bulrush::fatal";
-/// How long the end of the process, or a panic, waits for lines to be written.
+/// Longest wait for lines to be written, at the end of the process and after a panic.
 pub const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why logging cannot be set up.
+/// The reason why logging cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The log file, or its folder, cannot be made.
@@ -59,12 +59,12 @@ pub enum Error {
         /// The cause.
         source: io::Error,
     },
-    /// Somebody else installed a log before us.
+    /// Another log was installed before.
     #[error("install the log: {0}")]
     Install(#[from] tracing_subscriber::util::TryInitError),
 }
 
-/// Where lines go.
+/// A destination of lines.
 #[derive(Debug)]
 struct Destination {
     name: &'static str,
@@ -87,15 +87,16 @@ fn decode(number: u8) -> Option<Severity> {
     Severity::ALL.get(usize::from(number).checked_sub(1)?).copied()
 }
 
+/// The destinations and the form of lines, shared by the layer and all handles.
 #[derive(Debug)]
-struct Shared {
+struct Outputs {
     destinations: ArcSwap<Vec<Arc<Destination>>>,
     json: AtomicBool,
     metrics: LogMetrics,
 }
 
-impl Shared {
-    /// The severity of the destination that takes most.
+impl Outputs {
+    /// The least severe level that any destination takes.
     fn most(&self) -> Option<Severity> {
         self.destinations.load().iter().filter_map(|destination| destination.severity()).max()
     }
@@ -120,7 +121,7 @@ impl Shared {
 /// The log of the process.
 #[derive(Clone, Debug)]
 pub struct Logging {
-    shared: Arc<Shared>,
+    shared: Arc<Outputs>,
 }
 
 impl Logging {
@@ -129,10 +130,10 @@ impl Logging {
     /// # Errors
     /// When no thread can be started.
     fn new(early: Severity, metrics: LogMetrics, screen: impl Sink) -> Result<(Self, LogLayer), Error> {
-        let shared = Shared { destinations: ArcSwap::default(), json: AtomicBool::new(false), metrics };
+        let shared = Outputs { destinations: ArcSwap::default(), json: AtomicBool::new(false), metrics };
         let shared = Arc::new(shared);
         shared.add("screen", Some(early), screen)?;
-        Ok((Self { shared: shared.clone() }, LogLayer::new(shared)))
+        Ok((Self { shared: shared.clone() }, LogLayer(shared)))
     }
 
     /// A log that writes to nowhere and is not installed, for tests of other modules.
@@ -146,7 +147,7 @@ impl Logging {
     /// Panics are logged from now on.
     ///
     /// # Errors
-    /// When it was done before, or no thread can be started.
+    /// When a log was installed before, or no thread can be started.
     pub fn install(early: Severity, metrics: LogMetrics) -> Result<Self, Error> {
         let (logging, layer) = Self::new(early, metrics, sink::Screen)?;
         tracing_subscriber::registry().with(layer).try_init()?;
@@ -189,13 +190,13 @@ impl Logging {
         Ok(())
     }
 
-    /// A handle to look at and change severities.
+    /// A handle that reads and changes severities.
     #[must_use]
     pub fn handle(&self) -> LogHandle {
         LogHandle { shared: self.shared.clone() }
     }
 
-    /// Waits until all lines so far are written, at most for `timeout` per destination. Blocks the thread: for the end
+    /// Waits until all lines so far are written, at most for `timeout` per destination. Blocks the thread, so it is for the end
     /// of the process.
     pub fn flush(&self, timeout: Duration) {
         for destination in &**self.shared.destinations.load() {
@@ -204,14 +205,14 @@ impl Logging {
     }
 }
 
-/// Looks at and changes the severities of the destinations.
+/// Reads and changes the severities of the destinations.
 #[derive(Clone, Debug)]
 pub struct LogHandle {
-    shared: Arc<Shared>,
+    shared: Arc<Outputs>,
 }
 
 impl LogHandle {
-    /// The destinations (`screen`, `file`, `sys`, as far as they exist) with their severities; `None` is off.
+    /// The destinations that exist (`screen`, `file`, `sys`) with their severities; `None` is off.
     #[must_use]
     pub fn severities(&self) -> Vec<(&'static str, Option<Severity>)> {
         self.shared.destinations.load().iter().map(|one| (one.name, one.severity())).collect()
@@ -235,7 +236,7 @@ impl LogHandle {
             destination.severity.store(encode(severity), Relaxed);
             any = true;
         }
-        // Call sites remember whether anybody wants them.
+        // Call sites remember whether their lines are wanted.
         tracing::callsite::rebuild_interest_cache();
         any
     }

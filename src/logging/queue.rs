@@ -1,4 +1,4 @@
-//! The bounded queue between those who log and the thread that writes.
+//! The bounded queue between the threads that log and the thread that writes.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,48 +8,48 @@ use prometheus::IntCounter;
 
 use super::format::Line;
 
-/// Lines that may wait for a destination, as in Typha: enough for a burst, and with bounded lines a few MiB at most.
+/// Lines that may wait for a destination, as in Typha: enough for a burst, and a few MiB at most.
 const CAPACITY: usize = 100;
 
 /// A bounded queue of lines with many writers and one reader.
 #[derive(Debug)]
 pub(super) struct Queue {
-    state: Mutex<State>,
-    /// A line came.
+    state: Mutex<QueueState>,
+    /// Notified when a line came.
     filled: Condvar,
-    /// A line was taken or written.
+    /// Notified when a line was taken or written.
     drained: Condvar,
     dropped: IntCounter,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct QueueState {
     lines: VecDeque<Line>,
-    /// The reader has a line that is not written yet.
+    /// True while the reader has a line that is not written yet.
     writing: bool,
-    /// Lines dropped since the last that was taken.
+    /// Number of lines dropped since a line was last taken.
     dropped: u64,
-    /// Wait for room instead of dropping.
+    /// True if writers wait for room instead of dropping lines.
     waiting: bool,
 }
 
 impl Queue {
-    /// An empty queue, which counts what it drops.
+    /// An empty queue. `dropped` counts the lines that it drops.
     pub(super) fn new(dropped: IntCounter) -> Self {
         Self { state: Mutex::default(), filled: Condvar::new(), drained: Condvar::new(), dropped }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
         // Nothing in this file panics under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether a full queue makes writers wait.
+    /// Sets whether a full queue makes writers wait.
     pub(super) fn set_waiting(&self, waiting: bool) {
         self.lock().waiting = waiting;
     }
 
-    /// Adds a line, or drops it when the queue is full and nobody wants to wait.
+    /// Adds a line. If the queue is full, waits or drops the line.
     pub(super) fn push(&self, line: Line) {
         let mut state = self.lock();
         while state.lines.len() >= CAPACITY {
@@ -65,7 +65,7 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Waits for a line, and says how many were dropped before it. The line before counts as written from now on.
+    /// Waits for a line. Returns it with the number of lines dropped before it. The line taken before counts as written now.
     pub(super) fn take(&self) -> (Line, u64) {
         let mut state = self.lock();
         state.writing = false;
@@ -84,7 +84,7 @@ impl Queue {
 
     /// Waits until everything is written, at most for `timeout`.
     pub(super) fn wait_until_written(&self, timeout: Duration) {
-        let busy = |state: &mut State| state.writing || !state.lines.is_empty();
+        let busy = |state: &mut QueueState| state.writing || !state.lines.is_empty();
         let _ = self.drained.wait_timeout_while(self.lock(), timeout, busy);
     }
 }

@@ -1,4 +1,4 @@
-//! Where lines end: standard output, a file that may be rotated under us, the local syslog.
+//! Destinations of lines: standard output, a file that another program may rotate, the local syslog.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -12,11 +12,11 @@ use super::format::{self, Line};
 use super::queue::Queue;
 use crate::config::Severity;
 
-/// What our lines are tagged with in the syslog: Typha's name, by which filters know them.
+/// The tag of our lines in the syslog: Typha's name, which filters look for.
 const SYSLOG_TAG: &str = "calico-typha";
 /// The facility `user`, as it stands in a priority.
 const SYSLOG_USER: u8 = 1 << 3;
-/// Where systems have their syslog's socket.
+/// Paths of the syslog's socket on different systems.
 pub(super) const SYSLOG_SOCKETS: &[&str] = &["/dev/log", "/var/run/syslog", "/var/run/log"];
 
 /// Takes lines.
@@ -25,7 +25,7 @@ pub(super) trait Sink: Send + 'static {
     fn write(&mut self, line: &Line) -> io::Result<()>;
 }
 
-/// Writes what comes through a queue, for as long as the process lives. An error costs the line and is counted.
+/// Writes the lines of a queue, until the process ends. An error loses the line and is counted.
 pub(super) fn run(queue: &Queue, mut sink: impl Sink, errors: &IntCounter) {
     loop {
         let (line, dropped) = queue.take();
@@ -58,7 +58,7 @@ pub(super) struct LogFile {
 }
 
 impl LogFile {
-    /// Opens a file for appending, and makes it and its folder if need be.
+    /// Opens a file for appending. Creates it and its folder if they are missing.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         if let Some(folder) = path.parent() {
             fs::create_dir_all(folder)?;
@@ -83,7 +83,7 @@ impl LogFile {
 impl Sink for LogFile {
     fn write(&mut self, line: &Line) -> io::Result<()> {
         if !self.is_current() {
-            // Rotated away. While no new file can be made, the old one still takes the lines.
+            // The file was rotated. If no new file can be made, lines still go to the old one.
             if let Ok(file) = Self::append(&self.path) {
                 self.file = file;
             }

@@ -1,4 +1,4 @@
-//! From an event to what a destination gets.
+//! From an event to the line that a destination gets.
 
 use std::io;
 use std::sync::mpsc::{Receiver, Sender, channel};

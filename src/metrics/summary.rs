@@ -1,11 +1,11 @@
 //! A summary with quantiles over a moving window, which the `prometheus` crate lacks.
 //!
-//! Go's client keeps samples; here observations are counted in buckets whose width grows with the value, so an
+//! Go's client keeps samples. Here observations are counted in buckets whose width grows with the value: an
 //! observation is a few relaxed atomic operations, allocates nothing and never waits, and memory is fixed. A quantile is
-//! then exact in rank and within 1/16 in value; whole numbers below 32 are exact.
+//! exact in rank and within 1/16 in value; whole numbers below 32 are exact.
 //!
-//! The window is a ring of slices. A slice is emptied by whoever first observes in its time; an observer that is slower
-//! than a whole turn of the ring may land in a later slice, which a quantile does not mind.
+//! The window is a ring of slices. The first observation in a slice's time empties the slice. An observer that is slower
+//! than a whole turn of the ring may land in a later slice, which hardly changes a quantile.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -20,11 +20,11 @@ use tokio::time::Instant;
 const QUANTILES: [f64; 3] = [0.5, 0.9, 0.99];
 /// Buckets for each doubling of the value, as a power of two: 16.
 const STEPS_LOG2: u32 = 4;
-/// The smallest value with a bucket of its own is 2 to this: about a microsecond. Smaller ones count as zero.
+/// Exponent of the smallest value with a bucket of its own, 2^-20: about a microsecond. Smaller values count as zero.
 const LEAST_LOG2: i32 = -20;
-/// Values from 2 to this on, about a million, share the last bucket.
+/// Exponent of the largest value with a bucket of its own, 2^20: about a million. Larger values share the last bucket.
 const MOST_LOG2: i32 = 20;
-/// Buckets of a slice: one for zero, one for too much, and the steps between.
+/// Buckets of a slice: one for zero, one for values that are too large, and the steps between.
 const BUCKETS: usize = (((MOST_LOG2 - LEAST_LOG2) as usize) << STEPS_LOG2) + 2;
 /// Explicit bits of an f64's mantissa.
 const MANTISSA_BITS: u32 = 52;
@@ -34,26 +34,27 @@ const EXPONENT_BIAS: i32 = 1023;
 /// A Prometheus summary with the quantiles 0.5, 0.9 and 0.99. Clones are the same summary.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    shared: Arc<Shared>,
+    shared: Arc<Observations>,
 }
 
+/// The observations of a summary and its clones.
 #[derive(Debug)]
-struct Shared {
+struct Observations {
     desc: Desc,
     began: Instant,
-    /// Nanoseconds of a slice, at least one millisecond's.
+    /// Length of a slice in nanoseconds; at least a millisecond.
     slice_nanos: u64,
     slices: Box<[Slice]>,
-    /// Held by whoever empties a slice.
+    /// Held while a slice is emptied.
     turning: Mutex<()>,
     count: AtomicU64,
-    /// Bits of an f64.
+    /// The bits of an f64.
     sum: AtomicU64,
 }
 
 #[derive(Debug)]
 struct Slice {
-    /// Which slice of time, counted from 1, the buckets hold; 0: none.
+    /// Number of the slice of time that the buckets hold, from 1; 0: none.
     turn: AtomicU64,
     buckets: Box<[AtomicU32]>,
 }
@@ -68,7 +69,7 @@ impl Summary {
         let buckets = buckets.max(1);
         let slice_length = (window / u32::try_from(buckets).unwrap_or(u32::MAX)).max(Duration::from_millis(1));
         let slice = |_| Slice { turn: AtomicU64::new(0), buckets: (0..BUCKETS).map(|_| AtomicU32::new(0)).collect() };
-        let shared = Shared {
+        let shared = Observations {
             desc,
             began: Instant::now(),
             slice_nanos: u64::try_from(slice_length.as_nanos()).unwrap_or(u64::MAX),
@@ -80,17 +81,17 @@ impl Summary {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Counts one observation. What is not a number is left out; below zero counts as zero.
+    /// Counts one observation. NaN is left out; a negative value counts as zero.
     pub fn observe(&self, value: f64) {
         self.observe_at(Instant::now(), value);
     }
 
-    /// The same for callers that have just looked at the clock, which costs more than everything else here.
+    /// Counts one observation at a time that the caller has just read: reading the clock costs more than everything else here.
     pub fn observe_at(&self, now: Instant, value: f64) {
         self.observe_many(now, value, 1);
     }
 
-    /// Counts so many observations of the same value.
+    /// Counts `count` observations of the same value.
     pub fn observe_many(&self, now: Instant, value: f64, count: u32) {
         if value.is_nan() || count == 0 {
             return;
@@ -108,7 +109,7 @@ impl Summary {
         }
     }
 
-    /// How many observations there were since the start.
+    /// Number of observations since the start.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.shared.count.load(Relaxed)
@@ -120,7 +121,7 @@ impl Summary {
         f64::from_bits(self.shared.sum.load(Relaxed))
     }
 
-    /// Quantiles of the window, each from 0 to 1; NaN when the window is empty, as in Go.
+    /// Quantiles of the window. Each one wanted is from 0 to 1; the result is NaN when the window is empty, as in Go.
     #[must_use]
     pub fn quantiles<const N: usize>(&self, wanted: [f64; N]) -> [f64; N] {
         let counts = self.shared.window();
@@ -142,16 +143,16 @@ impl Summary {
     }
 }
 
-impl Shared {
+impl Observations {
     /// Number of the slice of time that a moment belongs to, from 1.
     fn turn(&self, now: Instant) -> u64 {
-        // Whole nanoseconds of a u64 last for 584 years, and its division takes a fifth of that of a u128.
+        // A u64 holds 584 years of nanoseconds, and dividing it takes a fifth of the time that dividing a u128 takes.
         let elapsed = now.saturating_duration_since(self.began);
         let nanos = elapsed.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(elapsed.subsec_nanos()));
         nanos / self.slice_nanos + 1
     }
 
-    /// The slice for observations of a moment, emptied if it is the first one of its time.
+    /// The slice for observations of a moment. The first observation in its time empties it.
     fn slice_of(&self, now: Instant) -> &Slice {
         let turn = self.turn(now);
         let slice = &self.slices[self.place(turn)];
@@ -171,7 +172,7 @@ impl Shared {
         usize::try_from(turn % self.slices.len() as u64).expect("a remainder of a usize is a usize")
     }
 
-    /// Sum of the slices that belong to the window that ends now.
+    /// Sum of the slices in the window that ends now.
     fn window(&self) -> Vec<u64> {
         let newest = self.turn(Instant::now());
         let oldest = newest.saturating_sub(self.slices.len() as u64 - 1).max(1);
@@ -187,10 +188,10 @@ impl Shared {
     }
 }
 
-/// The bucket of a value that is a number, zero or more.
+/// The bucket of a value, which is zero or more and not NaN.
 ///
-/// The bits of a float, seen as a whole number, grow with its value; their upper part is the exponent and the first bits
-/// of the mantissa, which is a logarithmic scale with equal steps inside each doubling.
+/// The bits of a float, read as a whole number, grow with its value. Their upper part is the exponent and the first bits
+/// of the mantissa: a logarithmic scale with equal steps inside each doubling.
 fn bucket_of(value: f64) -> usize {
     let step = value.to_bits() >> (MANTISSA_BITS - STEPS_LOG2);
     let first = first_step();
@@ -202,7 +203,7 @@ fn first_step() -> u64 {
     u64::from((EXPONENT_BIAS + LEAST_LOG2).unsigned_abs()) << STEPS_LOG2
 }
 
-/// The value that stands for a bucket: a whole number where the bucket has one at its start or in its middle, else the middle.
+/// The value that a bucket reports: its least whole number if the bucket is at most 1 wide and has one, else its middle.
 fn value_of(bucket: usize) -> f64 {
     if bucket == 0 {
         return 0.0;
@@ -248,7 +249,7 @@ mod tests {
 
     use super::*;
 
-    /// Quantiles as text: what is compared here is exact.
+    /// Quantiles as text, because these tests compare exact values.
     fn quantiles<const N: usize>(summary: &Summary, wanted: [f64; N]) -> [String; N] {
         summary.quantiles(wanted).map(|value| value.to_string())
     }

@@ -1,10 +1,11 @@
 //! The metrics page as a whole: Typha's names, types and labels, all there from the start.
 
+use crate::calico::syncers;
 use prometheus::{Registry, TextEncoder};
 
 use super::*;
 
-/// What section 2.7 of Typha's behaviour lists: name, type, whether it has the label `syncer`.
+/// The metrics of section 2.7 of Typha's behaviour: name, type, whether it has the label `syncer`.
 const TYPHAS: &[(&str, &str, bool)] = &[
     ("typha_breadcrumb_block", "counter", true),
     ("typha_breadcrumb_non_block", "counter", true),
@@ -37,7 +38,7 @@ fn all_of_typhas_series_are_there_from_the_start() {
     let registry = Registry::new();
     let _server = ServerMetrics::new(&registry);
     let _log = LogMetrics::new(&registry);
-    let _syncers = SyncerType::ALL.map(|syncer| SyncerMetrics::new(&registry, syncer));
+    let _syncers = syncers::ALL.map(|syncer| SyncerMetrics::new(&registry, syncer.as_str()));
     let page = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
     let lines: Vec<&str> = page.lines().collect();
     let types: Vec<String> = lines
@@ -50,7 +51,7 @@ fn all_of_typhas_series_are_there_from_the_start() {
     for (name, kind, per_syncer) in TYPHAS {
         let suffix = if *kind == "summary" { "_count" } else { "" };
         let labels: Vec<String> = if *per_syncer {
-            SyncerType::ALL.iter().map(|syncer| format!("{{syncer=\"{syncer}\"}}")).collect()
+            syncers::ALL.iter().map(|syncer| format!("{{syncer=\"{syncer}\"}}")).collect()
         } else {
             vec![String::new()]
         };
@@ -67,13 +68,14 @@ fn all_of_typhas_series_are_there_from_the_start() {
     }
 }
 
-/// What an alert takes the increase of has to be there before the first burst. The label `kind` is of objects that exist.
+/// An alert on a counter's increase needs the series before the first burst. The label `kind` names kinds of existing objects,
+/// so its series cannot be there before them.
 #[test]
 fn ours_are_there_from_the_start_too() {
     let registry = Registry::new();
-    let _syncers = SyncerType::ALL.map(|syncer| SyncerMetrics::new(&registry, syncer));
+    let _syncers = syncers::ALL.map(|syncer| SyncerMetrics::new(&registry, syncer.as_str()));
     let page = TextEncoder::new().encode_to_string(&registry.gather()).unwrap();
-    for syncer in SyncerType::ALL {
+    for syncer in syncers::ALL {
         for name in ["bulrush_in_sync", "bulrush_datastore_age_seconds", "bulrush_objects_unconvertible_total"] {
             let series = format!("{name}{{syncer=\"{syncer}\"}} 0");
             assert!(page.lines().any(|line| line == series), "{series} is missing");

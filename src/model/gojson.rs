@@ -1,15 +1,15 @@
 //! JSON as Go's `encoding/json` reads and writes it, over serde.
 //!
-//! Values go to agents byte for byte as Calico's Typha would send them, so everything that processors serialise passes
-//! [`to_bytes`]. Field order, omitted fields and sorted maps are the types' business (declaration order,
-//! `skip_serializing_if`, `BTreeMap`); escapes and numbers are handled here.
+//! Values go to agents byte for byte as Calico's Typha would send them, so processors serialise them with [`to_bytes`].
+//! Types see to field order, omitted fields and sorted maps (declaration order, `skip_serializing_if`, `BTreeMap`);
+//! escapes and numbers are handled here.
 
 use std::borrow::Cow;
 use std::cell::Cell;
 use std::io::{self, Write};
 
 use bytes::Bytes;
-use serde::de::{DeserializeOwned, Deserializer};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::ser::{CompactFormatter, Formatter};
 
@@ -20,7 +20,7 @@ const SMALL: f64 = 1e-6;
 /// Absolute values from this on print in exponent form.
 const LARGE: f64 = 1e21;
 
-/// Largest vector that a thread keeps for what it writes next. Nearly all values are smaller.
+/// Largest vector that a thread keeps for its next value. Nearly all values are smaller.
 const MAX_SCRATCH: usize = 64 << 10;
 
 thread_local! {
@@ -36,10 +36,10 @@ pub fn to_bytes<T: Serialize + ?Sized>(value: &T) -> Bytes {
     written(|out| write(out, value))
 }
 
-/// What `write` appends to an empty vector. The vector grows once per thread and is used again; what is returned has no room
-/// to spare: that would be kept for as long as the bytes are, and with it a further allocation that says how much there is.
-pub(super) fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
-    // Taken, not borrowed: whatever is written may itself use this, and finds an empty one.
+/// The bytes that `write` appends to an empty vector. The vector grows once per thread and is used again; the returned
+/// bytes have no spare capacity, which would be kept as long as they are, with a further allocation to record it.
+fn written(write: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    // Taken, not borrowed: `write` may call this function again, and then finds an empty vector.
     let mut out = SCRATCH.take();
     out.clear();
     write(&mut out);
@@ -70,19 +70,29 @@ pub fn to_string<T: Serialize + ?Sized>(value: &T) -> String {
     String::from_utf8(out).expect("JSON of text is text")
 }
 
-/// Reads JSON as leniently as Go, and no more so ([`strict`]): bytes that are not UTF-8 and lone surrogate escapes become U+FFFD.
+/// Reads JSON exactly as leniently as Go ([`strict`]): bytes that are not UTF-8 and lone surrogate escapes become
+/// U+FFFD.
 ///
 /// # Errors
 /// When the text is not JSON or does not fit the type.
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ReadError> {
-    parse_with(body, |text| strict::from_str(text))
+    parse_with(body, |text| from_str(text))
 }
 
-/// [`parse`] with a reader of the caller's own. It runs a second time, on mended text, when it fails on text with lone
+/// Reads JSON into a type that may borrow from it, with `null` for the zero value of any field, item or entry. The
+/// whole may be `null` only where the type is an option.
+///
+/// # Errors
+/// When the text is not JSON or does not fit the type.
+pub fn from_str<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, ReadError> {
+    strict::from_str_as_go(json)
+}
+
+/// [`parse`] with the caller's reader, which runs a second time, on mended text, when it fails on text with lone
 /// surrogates.
 ///
 /// # Errors
-/// What `read` says about the mended text.
+/// The error of `read` for the mended text.
 pub fn parse_with<T, E>(body: &[u8], mut read: impl FnMut(&str) -> Result<T, E>) -> Result<T, E> {
     let text = mend_utf8(body);
     read(&text).or_else(|error| match mend_surrogates(&text) {
@@ -91,30 +101,14 @@ pub fn parse_with<T, E>(body: &[u8], mut read: impl FnMut(&str) -> Result<T, E>)
     })
 }
 
-/// The same text, with bytes that are not UTF-8 replaced as Go replaces them: JSON is not even cut into its parts otherwise.
+/// The same text, with bytes that are not UTF-8 replaced as by Go. Otherwise JSON could not even be split into its
+/// parts.
 #[must_use]
 pub fn utf8(text: &Bytes) -> Bytes {
     match mend_utf8(text) {
         Cow::Borrowed(_) => text.clone(),
         Cow::Owned(mended) => mended.into(),
     }
-}
-
-/// For `#[serde(default, deserialize_with)]`: `null` leaves a field at its zero value.
-///
-/// # Errors
-/// When the value is neither `null` nor of the type.
-pub fn null_is_zero<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
-}
-
-/// Text as a JSON string, quotes included.
-pub fn write_str(out: &mut Vec<u8>, text: &str) {
-    write(out, text);
 }
 
 /// Copies JSON text without blanks between tokens and with HTML characters escaped, as Go writes raw messages.
@@ -156,10 +150,10 @@ pub fn float(value: f64) -> String {
     }
 }
 
-/// Escapes what Go escapes in addition to the JSON grammar.
+/// Escapes the characters that Go escapes beyond the JSON grammar.
 fn write_fragment<W: Write + ?Sized>(out: &mut W, fragment: &str) -> io::Result<()> {
     let bytes = fragment.as_bytes();
-    // Nearly all text has none of these; without a way out in between, many bytes are looked at together.
+    // Nearly all text has none of these; without an early exit, many bytes are compared at once.
     if !bytes.iter().fold(false, |found, byte| found | matches!(byte, b'<' | b'>' | b'&' | 0xe2)) {
         return out.write_all(bytes);
     }
@@ -216,7 +210,7 @@ fn mend_utf8(body: &[u8]) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Replaces each lone surrogate escape, which serde refuses and Go replaces. `None`: there is none.
+/// Replaces each lone surrogate escape, which serde refuses and Go replaces. `None`: the text has none.
 fn mend_surrogates(text: &str) -> Option<String> {
     let text = text.as_bytes();
     let mut out: Option<Vec<u8>> = None;

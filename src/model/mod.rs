@@ -1,4 +1,4 @@
-//! What flows through a pipeline: keys, values, updates, statuses.
+//! The data that flow through a pipeline: keys, values, updates, statuses.
 //!
 //! Everything here is cheap to clone (reference counts only) and immutable. Keys and values are serialised once, by the
 //! processors, and never again: later stages compare, store and copy bytes.
@@ -11,31 +11,22 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use self::valid::Validate;
+use self::finding::Validate;
 
-pub mod aside;
-pub mod duration;
-#[cfg(any(test, fuzzing))]
-pub mod exercise;
+pub mod finding;
+#[cfg(feature = "discovery")]
 pub mod gojson;
-pub mod keys;
-pub mod kinds;
-pub mod net;
-pub mod numorstring;
+#[cfg(feature = "discovery")]
 pub mod object;
+#[cfg(feature = "server")]
 pub mod quantity;
-pub mod release;
-pub mod resource;
-pub mod schema;
-pub mod selector;
+#[cfg(feature = "discovery")]
 pub mod strict;
-mod syncer_type;
+mod syncer_name;
+#[cfg(feature = "server")]
 pub mod timestamp;
-pub mod v1;
-pub mod v3;
-pub mod valid;
 
-pub use syncer_type::SyncerType;
+pub use syncer_name::{BadSyncerName, MAX_SYNCER_NAME, SyncerName};
 
 /// A key as it goes on the wire: the datum's path, for example `/calico/v1/config/LogSeverityScreen`.
 ///
@@ -43,7 +34,17 @@ pub use syncer_type::SyncerType;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
+/// First character of keys that are carried aside: no key on the wire begins with it.
+pub const ASIDE_MARK: char = '~';
+
 impl Key {
+    /// Whether the key is carried aside: beside all others, for agents that need other data than most. Ordinary
+    /// agents never receive it.
+    #[must_use]
+    pub fn is_aside(&self) -> bool {
+        self.0.starts_with(ASIDE_MARK)
+    }
+
     /// The path as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
@@ -89,21 +90,21 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A version of a datum, as its datastore names it. Opaque: only equality means something. Empty where there is none.
+/// A version of a datum, as its datastore names it. Opaque: only equality has a meaning. Empty: no version.
 pub type Revision = Arc<str>;
 
-/// The empty [`Revision`]. It takes no memory: the standard library has one for all.
+/// The empty [`Revision`]. All share one, so it takes no memory.
 #[must_use]
 pub fn no_revision() -> Revision {
     Revision::default()
 }
 
-/// A value: its bytes on the wire, and what the validation stage looks at.
+/// A value: its bytes on the wire, and its typed form for the validation stage.
 #[derive(Clone)]
 pub struct Value {
-    /// The bytes that agents receive. Empty only for settings that are set to nothing, which Calico sends so.
+    /// The bytes that agents receive. Empty only for settings with empty text, as in Calico.
     pub bytes: Bytes,
-    /// The typed form that the validation stage checks. `None`: nothing to check (raw text), or already checked.
+    /// The typed form to be checked. `None`: nothing to check (raw text), or already checked.
     pub subject: Option<Arc<dyn Validate>>,
 }
 
@@ -114,7 +115,7 @@ impl Value {
         Self { bytes: bytes.into(), subject: None }
     }
 
-    /// A value with the typed form that validation will look at.
+    /// A value with its typed form, to be validated.
     #[must_use]
     pub fn checked(bytes: impl Into<Bytes>, subject: Arc<dyn Validate>) -> Self {
         Self { bytes: bytes.into(), subject: Some(subject) }
@@ -135,28 +136,28 @@ impl fmt::Debug for Value {
     }
 }
 
-/// One datum as a processor makes it of an object. No value: the key is not there, or no longer.
+/// One datum that a processor makes from an object. No value: the key is absent, or has been removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KvPair {
-    /// Where the datum lives.
+    /// The key of the datum.
     pub key: Key,
-    /// What it is; `None` where the object has no such datum.
+    /// Its value; `None`: the object has no such datum.
     pub value: Option<Value>,
     /// The object's revision.
     pub revision: Revision,
-    /// `metadata.resourceVersion`, taken out of whole v3 and Kubernetes objects. Empty for everything else.
+    /// `metadata.resourceVersion`, taken out of whole v3 and Kubernetes objects. Empty for all others.
     pub v3_resource_version: Revision,
 }
 
-/// How a key changed. The numbers are those of Calico's wire protocol.
+/// The kind of change of a key. The numbers are those of Calico's wire protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum UpdateType {
-    /// Not known; no syncer of ours makes it, peers may.
+    /// Unknown; sent by peers at most, never by our syncers.
     Unknown = 0,
-    /// The key was not there before.
+    /// The key is new.
     New = 1,
-    /// The key was there with another revision.
+    /// The key existed with another revision.
     Updated = 2,
     /// The key is gone.
     Deleted = 3,
@@ -178,12 +179,12 @@ impl UpdateType {
 
 /// A change of one key.
 ///
-/// No value means that agents must forget the key, be it deleted or blanked by validation; `update_type` tells which.
+/// Without a value, agents must forget the key: it was deleted, or blanked by validation. `update_type` tells which.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Update {
     /// The key that changed.
     pub key: Key,
-    /// Its new value, or `None`: the key is gone, or its value is invalid.
+    /// Its new value. `None`: the key is deleted, or its value is invalid.
     pub value: Option<Value>,
     /// Revision of the object behind the key; empty for deletions.
     pub revision: Revision,
@@ -191,20 +192,35 @@ pub struct Update {
     pub v3_resource_version: Revision,
     /// Time to live; zero from all our syncers.
     pub ttl: Duration,
-    /// How the key changed.
+    /// The kind of change.
     pub update_type: UpdateType,
 }
 
-/// How far a syncer is. The numbers are those of Calico's wire protocol, the names Calico's text.
+impl Update {
+    /// The deletion of a key.
+    #[must_use]
+    pub fn deletion(key: Key) -> Self {
+        Self {
+            key,
+            value: None,
+            revision: no_revision(),
+            v3_resource_version: no_revision(),
+            ttl: Duration::ZERO,
+            update_type: UpdateType::Deleted,
+        }
+    }
+}
+
+/// The progress of a syncer. The numbers are those of Calico's wire protocol, the names Calico's text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum SyncStatus {
-    /// The datastore has not answered yet, or has been away for long.
+    /// The datastore has not answered yet, or has been unreachable for long.
     #[default]
     WaitForDatastore = 0,
-    /// Lists are being read; what an agent holds may be incomplete.
+    /// Lists are being read; an agent's data may be incomplete.
     ResyncInProgress = 1,
-    /// Everything that the datastore held at this point has been sent.
+    /// All data of the datastore at this point have been sent.
     InSync = 2,
 }
 
@@ -237,18 +253,18 @@ impl fmt::Display for SyncStatus {
     }
 }
 
-/// The freshest moment that the datastore vouched for: all changes up to it have passed this point of the pipeline.
+/// The newest moment that the datastore has confirmed: all changes up to it have passed this point of the pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AsOf {
     /// The datastore's revision at that moment, as its own text.
     pub revision: Revision,
-    /// When the datastore said so, by our clock.
+    /// Time of the confirmation, by our clock.
     pub at: SystemTime,
 }
 
 /// The stream between the stages of a pipeline.
 ///
-/// A status never overtakes the updates that it belongs to, in either direction.
+/// Statuses and updates never overtake each other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SyncerEvent {
     /// Changes, in order per key.

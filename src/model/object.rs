@@ -10,8 +10,8 @@ use super::Revision;
 
 /// A kind of object that can be listed and watched.
 ///
-/// Calico kinds always carry the group `projectcalico.org`; where a datastore keeps them under another group
-/// (`crd.projectcalico.org/v1`) is the datastore's business.
+/// Calico's kinds always have the group `projectcalico.org`, even if a datastore keeps them under another group
+/// (`crd.projectcalico.org/v1`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kind {
     /// API group; empty for Kubernetes' core group.
@@ -38,9 +38,10 @@ impl fmt::Display for Kind {
     }
 }
 
-/// Names an object within its kind.
+/// The name of an object within its kind.
 ///
-/// In etcd, a kind whose keys are not `[namespace/]name` (IPAM blocks and affinities) has the whole rest of the path as name.
+/// In etcd, kinds with keys other than `[namespace/]name` (IPAM blocks and affinities) have the whole rest of the path
+/// as name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectId {
     /// Namespace; empty for cluster-scoped objects.
@@ -55,7 +56,7 @@ impl fmt::Display for ObjectId {
     }
 }
 
-/// The form in which a datastore keeps an object; decides how it is converted.
+/// The form of an object in its datastore; decides its conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Dialect {
     /// Calico's etcd layout: v3 JSON under `/calico/resources/v3/…`, IPAM data in its own JSON.
@@ -75,7 +76,7 @@ pub struct Object {
     pub id: ObjectId,
     /// Its version.
     pub revision: Revision,
-    /// How `body` is to be read.
+    /// The form of `body`.
     pub dialect: Dialect,
     /// The object as JSON.
     pub body: Bytes,

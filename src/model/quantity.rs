@@ -1,13 +1,13 @@
 //! Kubernetes' quantities: numbers with a unit, such as `10M`, `1.5Gi` or `1e3`.
 
-/// Digits of the whole part beyond which a quantity is as good as infinite.
+/// Digits of the whole part; a longer quantity counts as infinite.
 const MAX_WHOLE_DIGITS: usize = 25;
-/// Digits of the fraction that are told apart; anything after them only rounds up.
+/// Digits of the fraction that are distinguished; further digits only round up.
 const MAX_FRACTION_DIGITS: usize = 12;
 /// Largest power of ten in 128 bits.
 const MAX_POWER: u32 = 38;
 
-/// The quantity, rounded away from zero to a whole number; what does not fit becomes the nearest that does.
+/// The quantity, rounded away from zero to a whole number, and limited to 64 bits.
 #[must_use]
 pub fn parse(text: &str) -> Option<i64> {
     let (negative, unsigned) = match text.as_bytes().first()? {
@@ -27,13 +27,13 @@ pub fn parse(text: &str) -> Option<i64> {
     Some(if negative { -magnitude } else { magnitude })
 }
 
-/// A quantity of memory, in bytes. `None`: it is none, or negative.
+/// A quantity of memory, in bytes. `None`: no quantity, or a negative one.
 #[must_use]
 pub fn bytes(text: &str) -> Option<u64> {
     u64::try_from(parse(text)?).ok()
 }
 
-/// What a unit multiplies by: a factor and a power of ten.
+/// The multiplier of a unit: a factor and a power of ten.
 fn scale(unit: &str) -> Option<(u128, i32)> {
     Some(match unit {
         "" => (1, 0),

@@ -1,13 +1,16 @@
-//! Typed reading of JSON, as strict as Kubernetes' own reader where serde is not: an object is an object.
+//! Typed reading of JSON, as strict as Kubernetes' own reader: only an object is read as a struct.
 //!
-//! serde lets a struct be read from a list of its fields in order, which no API server and no Go program would; here that is
-//! a wrong type like any other, at every depth. Errors name the place. Feeds the processors; text stays borrowed.
+//! serde also reads a struct from a list of its fields in order, which no API server and no Go program does; here a
+//! list is a wrong type, at every depth. Errors name the place. Text stays borrowed.
 //!
-//! Not followed into enums with content: none of our types is one.
+//! The rules do not reach into enums with content: none of our types is one.
 
 use std::fmt::{self, Write as _};
+use std::iter;
+use std::marker::PhantomData;
 
 use serde::Deserialize;
+use serde::de::value::{MapDeserializer, SeqDeserializer};
 use serde::de::{
     self, DeserializeSeed, Deserializer, EnumAccess, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
 };
@@ -19,9 +22,9 @@ const MAX_PATH: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{path}: {reason}")]
 pub struct ReadError {
-    /// Where, for example `spec.ports[0].port`; `.` for the whole.
+    /// The place, for example `spec.ports[0].port`; `.` for the whole.
     pub path: String,
-    /// What is there and what is accepted.
+    /// The found value and the accepted ones.
     pub reason: String,
 }
 
@@ -30,28 +33,47 @@ pub struct ReadError {
 /// # Errors
 /// When the text is not JSON or does not fit the type.
 pub fn from_slice<'de, T: Deserialize<'de>>(json: &'de [u8]) -> Result<T, ReadError> {
-    read(json, serde_json::Deserializer::from_slice(json))
+    read(json, serde_json::Deserializer::from_slice(json), PhantomData, Nulls::Refused)
 }
 
-/// [`from_slice`] for what is known to be UTF-8: its strings need not be looked at again one by one.
+/// [`from_slice`] for text known to be UTF-8: its strings need not be checked again one by one.
 ///
 /// # Errors
 /// As [`from_slice`].
 pub fn from_str<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, ReadError> {
-    read(json.as_bytes(), serde_json::Deserializer::from_str(json))
+    seeded(json, PhantomData)
 }
 
-fn read<'de, R, T>(json: &[u8], mut reader: serde_json::Deserializer<R>) -> Result<T, ReadError>
+/// [`from_str`] with a seed.
+///
+/// # Errors
+/// As [`from_slice`].
+pub fn seeded<'de, S: DeserializeSeed<'de>>(json: &'de str, seed: S) -> Result<S::Value, ReadError> {
+    read(json.as_bytes(), serde_json::Deserializer::from_str(json), seed, Nulls::Refused)
+}
+
+/// [`from_str`], with `null` for the zero value of any type below the top: of fields, items and entries.
+pub(super) fn from_str_as_go<'de, T: Deserialize<'de>>(json: &'de str) -> Result<T, ReadError> {
+    let nulls = if json.trim_ascii() == "null" { Nulls::Refused } else { Nulls::Zero };
+    read(json.as_bytes(), serde_json::Deserializer::from_str(json), PhantomData, nulls)
+}
+
+fn read<'de, R, S>(
+    json: &[u8],
+    mut reader: serde_json::Deserializer<R>,
+    inner: S,
+    nulls: Nulls,
+) -> Result<S::Value, ReadError>
 where
     R: serde_json::de::Read<'de>,
-    T: Deserialize<'de>,
+    S: DeserializeSeed<'de>,
 {
-    let value = T::deserialize(Strict(&mut reader)).and_then(|value| reader.end().map(|()| value));
+    let value = Strict { inner, nulls }.deserialize(&mut reader).and_then(|value| reader.end().map(|()| value));
     value.map_err(|error| ReadError::new(json, &error))
 }
 
-/// Reads one field of an object and nothing after it. `Ok(None)`: the object has no such field. The text must be known to
-/// be JSON, since its end is not looked at.
+/// Reads one field of an object and nothing after it. `Ok(None)`: the object has no such field. The text must be known
+/// to be JSON, since its end is not read.
 ///
 /// # Errors
 /// When the text is no object, or the field does not fit the type.
@@ -59,7 +81,7 @@ pub fn field<'de, T: Deserialize<'de>>(json: &'de str, name: &str) -> Result<Opt
     let mut reader = serde_json::Deserializer::from_str(json);
     let mut found = None;
     match reader.deserialize_map(Seek { name, found: &mut found }) {
-        // The reader does not like to be left in the middle.
+        // Stopping after the field is an error to the reader.
         Err(error) if found.is_none() => Err(ReadError::new(json.as_bytes(), &error)),
         _ => Ok(found),
     }
@@ -81,7 +103,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Seek<'_, '_, T> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<(), A::Error> {
         while let Some(is_wanted) = entries.next_key_seed(Name(self.name))? {
             if is_wanted {
-                *self.found = Some(Strict(entries).next_value()?);
+                *self.found = Some(Strict { inner: entries, nulls: Nulls::Refused }.next_value()?);
                 break;
             }
             entries.next_value::<IgnoredAny>()?;
@@ -90,7 +112,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Seek<'_, '_, T> {
     }
 }
 
-/// Whether a key is this name, without copying it.
+/// Compares a key with this name, without copying it.
 struct Name<'n>(&'n str);
 
 impl<'de> DeserializeSeed<'de> for Name<'_> {
@@ -122,21 +144,21 @@ impl ReadError {
     }
 }
 
-/// What an error of the JSON reader says, without line and column: objects are one long line, and a path says more.
-pub(super) fn without_place(mut text: String) -> String {
+/// An error of the JSON reader without line and column: objects are one long line, and a path tells more.
+fn without_place(mut text: String) -> String {
     if let Some(place) = text.rfind(" at line ") {
         text.truncate(place);
     }
     text
 }
 
-/// How many bytes come before this place.
+/// Number of bytes before this place.
 fn offset(json: &[u8], line: usize, column: usize) -> usize {
     let lines = json.split_inclusive(|byte| *byte == b'\n');
     lines.take(line.saturating_sub(1)).map(<[u8]>::len).sum::<usize>().saturating_add(column)
 }
 
-/// The way to the value that ends, or has begun, `end` bytes into the text.
+/// The path to the value that ends, or has begun, `end` bytes into the text.
 fn path_at(json: &[u8], end: usize) -> String {
     enum Step<'j> {
         Field(Option<&'j [u8]>),
@@ -169,7 +191,7 @@ fn path_at(json: &[u8], end: usize) -> String {
         }
         at += 1;
     }
-    // Nothing of the list was read: it is about the list itself.
+    // No item was read: the error is about the list itself.
     if json.trim_ascii_end().ends_with(b"[") {
         steps.pop();
     }
@@ -194,16 +216,62 @@ fn path_at(json: &[u8], end: usize) -> String {
     if path.is_empty() { ".".to_owned() } else { path }
 }
 
-/// A deserializer, and what it gives to visitors, that refuses lists where structs are asked for.
-struct Strict<T>(T);
+/// The meaning of `null` for types other than options.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Nulls {
+    /// A wrong type.
+    Refused,
+    /// The zero value of the type, as in Go.
+    Zero,
+}
 
-/// A visitor that sees the same through [`Strict`]. `STRUCT`: it wants a struct.
-struct Through<V, const STRUCT: bool>(V);
+/// The types that visitors ask for, as far as the rules depend on them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    Any,
+    Bool,
+    Number,
+    Text,
+    List,
+    Map,
+    Struct,
+}
 
-macro_rules! forward {
-    ($($method:ident)*) => {
+/// A deserializer, list, map or seed to which the rules of this module apply, at every depth.
+struct Strict<T> {
+    inner: T,
+    nulls: Nulls,
+}
+
+/// A visitor behind [`Strict`].
+struct Through<V> {
+    visitor: V,
+    wanted: Wanted,
+    nulls: Nulls,
+}
+
+impl<T> Strict<T> {
+    fn through<V>(&self, visitor: V, wanted: Wanted) -> Through<V> {
+        Through { visitor, wanted, nulls: self.nulls }
+    }
+}
+
+/// JSON tells the type of a value itself, so all of these read any value, and the visitor judges it.
+macro_rules! any {
+    ($($method:ident $wanted:ident;)*) => {
         $(fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, D::Error> {
-            self.0.$method(Through::<V, false>(visitor))
+            let through = self.through(visitor, Wanted::$wanted);
+            self.inner.deserialize_any(through)
+        })*
+    };
+}
+
+/// Passes a call on unchanged.
+macro_rules! forward {
+    ($($method:ident($($argument:ident: $ty:ty),*);)*) => {
+        $(fn $method<V: Visitor<'de>>(self, $($argument: $ty,)* visitor: V) -> Result<V::Value, D::Error> {
+            let through = self.through(visitor, Wanted::Any);
+            self.inner.$method($($argument,)* through)
         })*
     };
 }
@@ -211,128 +279,122 @@ macro_rules! forward {
 impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     type Error = D::Error;
 
+    any! {
+        deserialize_any Any; deserialize_bool Bool;
+        deserialize_i8 Number; deserialize_i16 Number; deserialize_i32 Number; deserialize_i64 Number;
+        deserialize_u8 Number; deserialize_u16 Number; deserialize_u32 Number; deserialize_u64 Number;
+        deserialize_f32 Number; deserialize_f64 Number;
+        deserialize_str Text; deserialize_string Text; deserialize_seq List; deserialize_map Map;
+    }
+
+    serde::forward_to_deserialize_any! {
+        i128 u128 char bytes byte_buf unit unit_struct tuple tuple_struct identifier
+    }
+
     forward! {
-        deserialize_any deserialize_bool deserialize_i8 deserialize_i16 deserialize_i32 deserialize_i64 deserialize_i128
-        deserialize_u8 deserialize_u16 deserialize_u32 deserialize_u64 deserialize_u128 deserialize_f32 deserialize_f64
-        deserialize_char deserialize_str deserialize_string deserialize_bytes deserialize_byte_buf deserialize_option
-        deserialize_unit deserialize_seq deserialize_map deserialize_identifier deserialize_ignored_any
-    }
-
-    fn deserialize_unit_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_unit_struct(name, Through::<V, false>(visitor))
-    }
-
-    fn deserialize_newtype_struct<V: Visitor<'de>>(self, name: &'static str, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_newtype_struct(name, Through::<V, false>(visitor))
-    }
-
-    fn deserialize_tuple<V: Visitor<'de>>(self, len: usize, visitor: V) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple(len, Through::<V, false>(visitor))
-    }
-
-    fn deserialize_tuple_struct<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        len: usize,
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_tuple_struct(name, len, Through::<V, false>(visitor))
+        deserialize_option();
+        deserialize_ignored_any();
+        deserialize_newtype_struct(name: &'static str);
+        deserialize_enum(name: &'static str, variants: &'static [&'static str]);
     }
 
     fn deserialize_struct<V: Visitor<'de>>(
         self,
-        name: &'static str,
-        fields: &'static [&'static str],
+        _name: &'static str,
+        _fields: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_struct(name, fields, Through::<V, true>(visitor))
-    }
-
-    fn deserialize_enum<V: Visitor<'de>>(
-        self,
-        name: &'static str,
-        variants: &'static [&'static str],
-        visitor: V,
-    ) -> Result<V::Value, D::Error> {
-        self.0.deserialize_enum(name, variants, Through::<V, false>(visitor))
+        let through = self.through(visitor, Wanted::Struct);
+        self.inner.deserialize_any(through)
     }
 
     fn is_human_readable(&self) -> bool {
-        self.0.is_human_readable()
+        self.inner.is_human_readable()
     }
 }
 
-macro_rules! pass {
-    ($($method:ident $ty:ty;)*) => {
+/// Passes a value to the visitor, unless the visitor wants a struct.
+macro_rules! show {
+    ($($method:ident $ty:ty, $unexpected:ident;)*) => {
         $(fn $method<E: de::Error>(self, value: $ty) -> Result<V::Value, E> {
-            self.0.$method(value)
+            match self.wanted {
+                Wanted::Struct => Err(E::invalid_type(Unexpected::$unexpected(value), &self)),
+                _ => self.visitor.$method(value),
+            }
         })*
     };
 }
 
-impl<'de, V: Visitor<'de>, const STRUCT: bool> Visitor<'de> for Through<V, STRUCT> {
+impl<'de, V: Visitor<'de>> Visitor<'de> for Through<V> {
     type Value = V::Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if STRUCT { f.write_str("an object") } else { self.0.expecting(f) }
+        if self.wanted == Wanted::Struct { f.write_str("an object") } else { self.visitor.expecting(f) }
     }
 
-    pass! {
-        visit_bool bool; visit_i8 i8; visit_i16 i16; visit_i32 i32; visit_i64 i64; visit_i128 i128;
-        visit_u8 u8; visit_u16 u16; visit_u32 u32; visit_u64 u64; visit_u128 u128; visit_f32 f32; visit_f64 f64;
-        visit_char char; visit_str &str; visit_borrowed_str &'de str; visit_string String;
-        visit_bytes &[u8]; visit_borrowed_bytes &'de [u8]; visit_byte_buf Vec<u8>;
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {
-        self.0.visit_none()
+    show! {
+        visit_bool bool, Bool; visit_i64 i64, Signed; visit_u64 u64, Unsigned; visit_f64 f64, Float;
+        visit_str &str, Str; visit_borrowed_str &'de str, Str;
     }
 
     fn visit_unit<E: de::Error>(self) -> Result<V::Value, E> {
-        self.0.visit_unit()
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.0.visit_some(Strict(deserializer))
-    }
-
-    fn visit_newtype_struct<D: Deserializer<'de>>(self, deserializer: D) -> Result<V::Value, D::Error> {
-        self.0.visit_newtype_struct(Strict(deserializer))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, items: A) -> Result<V::Value, A::Error> {
-        if STRUCT {
-            return Err(de::Error::invalid_type(Unexpected::Seq, &self));
+        let zero = if self.nulls == Nulls::Zero { self.wanted } else { Wanted::Any };
+        match zero {
+            Wanted::Any if self.wanted == Wanted::Struct => Err(E::invalid_type(Unexpected::Unit, &self)),
+            Wanted::Any => self.visitor.visit_unit(),
+            Wanted::Bool => self.visitor.visit_bool(false),
+            Wanted::Number => self.visitor.visit_u64(0),
+            Wanted::Text => self.visitor.visit_borrowed_str(""),
+            Wanted::List => self.visitor.visit_seq(SeqDeserializer::new(iter::empty::<()>())),
+            Wanted::Map | Wanted::Struct => self.visitor.visit_map(MapDeserializer::new(iter::empty::<((), ())>())),
         }
-        self.0.visit_seq(Strict(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, entries: A) -> Result<V::Value, A::Error> {
-        self.0.visit_map(Strict(entries))
+    fn visit_none<E: de::Error>(self) -> Result<V::Value, E> {
+        self.visitor.visit_none()
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_some(Strict { inner, nulls: self.nulls })
+    }
+
+    fn visit_newtype_struct<D: Deserializer<'de>>(self, inner: D) -> Result<V::Value, D::Error> {
+        self.visitor.visit_newtype_struct(Strict { inner, nulls: self.nulls })
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        match self.wanted {
+            Wanted::Struct => Err(de::Error::invalid_type(Unexpected::Seq, &self)),
+            _ => self.visitor.visit_seq(Strict { inner, nulls: self.nulls }),
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, inner: A) -> Result<V::Value, A::Error> {
+        self.visitor.visit_map(Strict { inner, nulls: self.nulls })
     }
 
     fn visit_enum<A: EnumAccess<'de>>(self, data: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(data)
+        self.visitor.visit_enum(data)
     }
 }
 
 impl<'de, S: DeserializeSeed<'de>> DeserializeSeed<'de> for Strict<S> {
     type Value = S::Value;
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<S::Value, D::Error> {
-        self.0.deserialize(Strict(deserializer))
+    fn deserialize<D: Deserializer<'de>>(self, inner: D) -> Result<S::Value, D::Error> {
+        self.inner.deserialize(Strict { inner, nulls: self.nulls })
     }
 }
 
 impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Strict<A> {
     type Error = A::Error;
 
-    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_element_seed(Strict(seed))
+    fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, inner: S) -> Result<Option<S::Value>, A::Error> {
+        self.inner.next_element_seed(Strict { inner, nulls: self.nulls })
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.0.size_hint()
+        self.inner.size_hint()
     }
 }
 
@@ -340,15 +402,15 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Strict<A> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        self.0.next_key_seed(Strict(seed))
+        self.inner.next_key_seed(seed)
     }
 
-    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, A::Error> {
-        self.0.next_value_seed(Strict(seed))
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, inner: S) -> Result<S::Value, A::Error> {
+        self.inner.next_value_seed(Strict { inner, nulls: self.nulls })
     }
 
     fn size_hint(&self) -> Option<usize> {
-        self.0.size_hint()
+        self.inner.size_hint()
     }
 }
 
@@ -400,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn what_serde_reads_otherwise_is_read_the_same() {
+    fn all_else_is_read_as_by_serde() {
         let json = r#"{"text":"b\u0061","inner":{"port":1,"names":["a"]},"maybe":null,"many":[{}],"map":{"k":{}},
             "raw":{"any":[1]},"pair":[1,2],"unknown":[[{"deep":[]}]]}"#;
         let outer: Outer<'_> = from_slice(json.as_bytes()).unwrap();
@@ -421,6 +483,27 @@ mod tests {
             (r#"{"many":7,"text":""}"#, "many: invalid type: integer `7`, expected a sequence"),
             (r#"{"text":"","text":""}"#, "text: duplicate field `text`"),
             ("7", ".: invalid type: integer `7`, expected an object"),
+        ] {
+            assert_eq!(refused(json), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn null_is_the_zero_value_below_the_top_for_go_alone() {
+        let json = r#"{"text":null,"inner":{"port":null,"names":["a",null]},"maybe":null,"many":[null],"map":{"k":null},"raw":null}"#;
+        let outer: Outer<'_> = from_str_as_go(json).unwrap();
+        assert!(matches!(outer.text, Cow::Borrowed("")));
+        assert_eq!(outer.inner, Inner { port: 0, names: vec!["a".to_owned(), String::new()] });
+        assert_eq!((outer.maybe, outer.many, outer.map["k"].port), (None, vec![Inner::default()], 0));
+        assert!(outer.raw.is_none());
+        let outer: Outer<'_> = from_str_as_go(r#"{"inner":null,"many":null,"map":null}"#).unwrap();
+        assert_eq!((outer.inner, outer.many, outer.map), Default::default());
+        let top = from_str_as_go::<Outer<'_>>(" null").unwrap_err().to_string();
+        assert_eq!(top, ".: invalid type: null, expected an object");
+        for (json, expected) in [
+            (r#"{"text":null}"#, "text: invalid type: null, expected a string"),
+            (r#"{"inner":{"port":null}}"#, "inner.port: invalid type: null, expected i32"),
+            (r#"{"many":[null]}"#, "many[0]: invalid type: null, expected an object"),
         ] {
             assert_eq!(refused(json), expected, "{json}");
         }

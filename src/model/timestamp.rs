@@ -1,6 +1,7 @@
 //! Points in time as Kubernetes objects carry them: RFC 3339 in, UTC with whole seconds out.
 
 use std::fmt;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 const SECONDS_PER_DAY: i64 = 86_400;
 
@@ -9,8 +10,21 @@ const SECONDS_PER_DAY: i64 = 86_400;
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
-    /// Go's zero time, which counts as not set.
+    /// Go's zero time, which means "not set".
     pub const ZERO: Self = Self(-62_135_596_800);
+
+    /// Now.
+    #[must_use]
+    pub fn now() -> Self {
+        Self::at(SystemTime::now())
+    }
+
+    /// The last whole second before this moment.
+    #[must_use]
+    pub fn at(moment: SystemTime) -> Self {
+        let since = moment.duration_since(UNIX_EPOCH).unwrap_or_default();
+        Self(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
+    }
 
     /// Reads RFC 3339; fractions of seconds are dropped.
     #[must_use]
@@ -81,7 +95,8 @@ fn days_in_month(year: i64, month: i64) -> i64 {
     }
 }
 
-/// Days since 1970-01-01, in the Gregorian calendar carried back. Counts years from March, so that leap days come last.
+/// Days since 1970-01-01, in the Gregorian calendar extended to earlier dates. Years start in March, so that leap days
+/// come last.
 fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -111,6 +126,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn times_are_written_as_kubernetes_writes_them() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (4_102_444_800, "2100-01-01T00:00:00Z"),
+        ] {
+            assert_eq!(Timestamp(seconds).to_string(), text);
+        }
+    }
+
+    #[test]
     fn reads_offsets_and_fractions() {
         for (text, expected) in [
             ("2024-03-01T10:00:00Z", Some("2024-03-01T10:00:00Z")),
@@ -132,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_reads_as_the_same(seconds in -62_135_596_800_i64..253_402_300_800) {
+        fn printed_values_read_as_the_same(seconds in -62_135_596_800_i64..253_402_300_800) {
             prop_assert_eq!(Timestamp::parse(&Timestamp(seconds).to_string()), Some(Timestamp(seconds)));
         }
 

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
+use super::json::text;
 use super::options::Settings;
-use super::report::{Report, Verdict};
-use super::text;
+use super::report::Report;
 use super::typha::{Installed, NAME, Variable, variables};
+use crate::calico::release::{Release, Version};
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
-use crate::model::release::{Release, Version};
 
 const TOPIC: &str = "agents";
 /// Labels of Calico's agents' pods, on Linux and on Windows.
@@ -23,7 +23,7 @@ pub(super) async fn check(lookup: &Lookup, installed: Option<&Installed>, settin
     let versions = match images(lookup).await {
         Ok(versions) => versions,
         Err(reason) => {
-            report.add(TOPIC, Verdict::Unknown, format!("the agents' pods cannot be listed: {reason}"));
+            report.unknown(TOPIC, format!("the agents' pods cannot be listed: {reason}"));
             return;
         }
     };
@@ -31,28 +31,22 @@ pub(super) async fn check(lookup: &Lookup, installed: Option<&Installed>, settin
     report.fact("agents", total);
     report.fact("agent_versions", json!(versions));
     if total == 0 {
-        report.add(TOPIC, Verdict::Note, "no pod of calico-node was found");
+        report.note(TOPIC, "no pod of calico-node was found");
     }
     for (version, count) in &versions {
         match Version::of(version) {
-            Version::Release(line) => {
-                report.add(TOPIC, Verdict::Ok, format!("{count} agents of {version}, served as {line}"));
+            Version::Release(line) => report.ok(TOPIC, format!("{count} agents of {version}, served as {line}")),
+            Version::TooOld => {
+                let oldest = Release::ALL[0];
+                let text =
+                    format!("{count} agents of {version} would be refused: {oldest} is the oldest that is served");
+                report.obstacle(TOPIC, text).remedy("upgrade calico-node first")
             }
-            Version::TooOld => report.advise(
+            Version::Unknown => report.note(
                 TOPIC,
-                Verdict::Obstacle,
-                format!(
-                    "{count} agents of {version} would be refused: {} is the oldest that is served",
-                    Release::ALL[0]
-                ),
-                "upgrade calico-node first",
-            ),
-            Version::Unknown => report.add(
-                TOPIC,
-                Verdict::Note,
                 format!("{count} agents of {version:?}, which names no release: served by what their hello says"),
             ),
-        }
+        };
     }
     if let Some(installed) = installed {
         finding(lookup, installed, settings, report).await;
@@ -101,7 +95,7 @@ async fn finding(lookup: &Lookup, installed: &Installed, settings: &Settings, re
     let agents = match lookup.get(&path).await {
         Answer::Found(agents) => agents,
         other => {
-            report.add(TOPIC, Verdict::Note, format!("DaemonSet calico-node was not looked at: {}", other.reason()));
+            report.note(TOPIC, format!("DaemonSet calico-node was not looked at: {}", other.reason()));
             return;
         }
     };
@@ -113,24 +107,19 @@ async fn finding(lookup: &Lookup, installed: &Installed, settings: &Settings, re
             _ => "",
         };
         match (value("FELIX_TYPHAK8SSERVICENAME"), value("FELIX_TYPHAADDR")) {
-            ("" | "none", "") => report.advise(
-                TOPIC,
-                Verdict::Note,
-                "calico-node is not told of a Typha and watches the API server itself",
-                "FELIX_TYPHAK8SSERVICENAME=calico-typha in calico-node; typha_service_name in ConfigMap calico-config",
-            ),
+            ("" | "none", "") => report
+                .note(TOPIC, "calico-node is not told of a Typha and watches the API server itself")
+                .remedy("FELIX_TYPHAK8SSERVICENAME=calico-typha in calico-node; typha_service_name in ConfigMap calico-config"),
             (service, "") if service != installed.name && service != NAME => {
-                report.add(TOPIC, Verdict::Note, format!("calico-node looks for the Service {service}"));
+                report.note(TOPIC, format!("calico-node looks for the Service {service}"))
             }
-            (service, "") => report.add(TOPIC, Verdict::Ok, format!("calico-node looks for the Service {service}")),
-            (_, address) => {
-                report.add(TOPIC, Verdict::Note, format!("calico-node connects to {address} (FELIX_TYPHAADDR)"))
-            }
-        }
+            (service, "") => report.ok(TOPIC, format!("calico-node looks for the Service {service}")),
+            (_, address) => report.note(TOPIC, format!("calico-node connects to {address} (FELIX_TYPHAADDR)")),
+        };
         let wants_tls = !value("FELIX_TYPHACAFILE").is_empty();
         if settings.config.is_some() && wants_tls != settings.uses_tls() {
             let (agents, typha) = if wants_tls { ("wants TLS", "does not") } else { ("does not want TLS", "does") };
-            report.add(TOPIC, Verdict::Obstacle, format!("calico-node {agents}, and Typha's Deployment {typha}"));
+            report.obstacle(TOPIC, format!("calico-node {agents}, and Typha's Deployment {typha}"));
         }
     }
 }

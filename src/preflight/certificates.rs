@@ -1,12 +1,12 @@
-//! TLS between agents and Typha: whether what Typha's Deployment mounts would do for Bulrush, and for the agents.
+//! TLS between agents and Typha: whether Bulrush and the agents accept the files that Typha's Deployment mounts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use super::json::text;
 use super::options::Settings;
-use super::report::{Report, Verdict};
-use super::text;
+use super::report::Report;
 use super::typha::Installed;
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
 use crate::tls::{PeerIdentity, Purpose, review};
@@ -19,7 +19,7 @@ pub(super) async fn check(lookup: &Lookup, installed: &Installed, settings: &Set
     report.fact("tls", settings.uses_tls());
     if !settings.uses_tls() {
         if settings.config.is_some() {
-            report.add(TOPIC, Verdict::Note, "agents connect without TLS: port and network are all that protects it");
+            report.note(TOPIC, "agents connect without TLS: port and network are all that protects it");
         }
         return;
     }
@@ -33,14 +33,11 @@ pub(super) async fn check(lookup: &Lookup, installed: &Installed, settings: &Set
 
 fn judge(what: &str, judged: Result<String, String>, report: &mut Report) {
     match judged {
-        Ok(seen) => report.add(TOPIC, Verdict::Ok, format!("{what} is usable: {seen}")),
-        Err(reason) => report.advise(
-            TOPIC,
-            Verdict::Obstacle,
-            format!("{what} is not accepted: {reason}"),
-            "issue it again; with the operator, delete its Secret and the operator makes another",
-        ),
-    }
+        Ok(seen) => report.ok(TOPIC, format!("{what} is usable: {seen}")),
+        Err(reason) => report
+            .obstacle(TOPIC, format!("{what} is not accepted: {reason}"))
+            .remedy("issue it again; with the operator, delete its Secret and the operator makes another"),
+    };
 }
 
 /// Whether the agents' certificate would be taken.
@@ -52,9 +49,8 @@ async fn agents(lookup: &Lookup, installed: &Installed, settings: &Settings, ca:
             Answer::Found(secret) => secret,
             Answer::Missing(_) => continue,
             other => {
-                report.add(
+                report.note(
                     TOPIC,
-                    Verdict::Note,
                     format!("the agents' certificate was not looked at: Secret {name}: {}", other.reason()),
                 );
                 return;
@@ -64,23 +60,14 @@ async fn agents(lookup: &Lookup, installed: &Installed, settings: &Settings, ca:
             ["tls.crt", "cert.crt", "calico-node.crt"].iter().find_map(|key| decoded(&secret["data"][*key]));
         let Some(certificate) = certificate else { continue };
         match review::peer(&certificate, ca, &identity, Purpose::Client) {
-            Ok(seen) => {
-                report.add(TOPIC, Verdict::Ok, format!("the agents' certificate (Secret {name}) is accepted: {seen}"))
-            }
-            Err(reason) => report.advise(
-                TOPIC,
-                Verdict::Obstacle,
-                format!("the agents' certificate (Secret {name}) is refused: {reason}"),
-                "TYPHA_CLIENTCN or TYPHA_CLIENTURISAN must name it, and its authority be in TYPHA_CAFILE",
-            ),
-        }
+            Ok(seen) => report.ok(TOPIC, format!("the agents' certificate (Secret {name}) is accepted: {seen}")),
+            Err(reason) => report
+                .obstacle(TOPIC, format!("the agents' certificate (Secret {name}) is refused: {reason}"))
+                .remedy("TYPHA_CLIENTCN or TYPHA_CLIENTURISAN must name it, and its authority be in TYPHA_CAFILE"),
+        };
         return;
     }
-    report.add(
-        TOPIC,
-        Verdict::Note,
-        format!("the agents' certificate was not found (Secret {})", OF_AGENTS.join(" or ")),
-    );
+    report.note(TOPIC, format!("the agents' certificate was not found (Secret {})", OF_AGENTS.join(" or ")));
 }
 
 /// The content of a certificate file of Typha's, from the Secret or ConfigMap that its volume is made of.
@@ -93,12 +80,9 @@ async fn file(
 ) -> Option<Vec<u8>> {
     let path = settings.given(option)?;
     let Some((volume, rest)) = installed.volume(path) else {
-        report.advise(
-            TOPIC,
-            Verdict::Obstacle,
-            format!("TYPHA_{option} is {path}, and no volume is mounted there"),
-            format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
-        );
+        report
+            .obstacle(TOPIC, format!("TYPHA_{option} is {path}, and no volume is mounted there"))
+            .remedy(installed.edit());
         return None;
     };
     let namespace = &installed.namespace;
@@ -116,9 +100,8 @@ async fn file(
             &volume["configMap"]["items"],
         )
     } else {
-        report.add(
+        report.note(
             TOPIC,
-            Verdict::Note,
             format!(
                 "TYPHA_{option} is in the volume {}, which is made when a pod starts and cannot be looked at",
                 volume["name"]
@@ -129,11 +112,7 @@ async fn file(
     let object = match lookup.get(&path_of).await {
         Answer::Found(object) => object,
         other => {
-            report.add(
-                TOPIC,
-                Verdict::Unknown,
-                format!("TYPHA_{option} is in {what}, which cannot be read: {}", other.reason()),
-            );
+            report.unknown(TOPIC, format!("TYPHA_{option} is in {what}, which cannot be read: {}", other.reason()));
             return None;
         }
     };
@@ -145,12 +124,9 @@ async fn file(
         decoded(&object["data"][key])
     };
     if content.is_none() {
-        report.advise(
-            TOPIC,
-            Verdict::Obstacle,
-            format!("TYPHA_{option} is {path}, and {what} has no key {key}"),
-            format!("kubectl -n {namespace} describe {}", what.to_lowercase().replacen(' ', "/", 1)),
-        );
+        report
+            .obstacle(TOPIC, format!("TYPHA_{option} is {path}, and {what} has no key {key}"))
+            .remedy(format!("kubectl -n {namespace} describe {}", what.to_lowercase().replacen(' ', "/", 1)));
     }
     content
 }

@@ -1,4 +1,4 @@
-//! The kinds that the API server serves, and how many objects there are of each.
+//! The kinds that the API server serves, and the number of objects of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,14 +6,16 @@ use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::Value;
 
+use super::json::text;
 use super::options::Settings;
-use super::report::{Report, Verdict};
+use super::report::Report;
 use super::serving::count;
-use super::{all_kinds, text};
+use crate::calico::kinds::read_by;
+use crate::calico::pipelines::{Flavour, calico};
+use crate::calico::processors::Context;
+use crate::calico::release::Release;
 use crate::datastore::Kind;
 use crate::datastore::kubernetes::lookup::{Answer, Lookup, Place};
-use crate::model::kinds::read_by;
-use crate::model::release::Release;
 
 const TOPIC: &str = "kinds";
 /// Questions that are put at the same time.
@@ -24,6 +26,13 @@ pub(super) type Watched = (Kind, Place);
 
 /// Objects by the name of their kind.
 pub(super) type Counts = BTreeMap<String, usize>;
+
+/// The kinds of Calico's syncers, each once.
+fn all_kinds() -> Vec<Kind> {
+    let sources = calico(Flavour::Kubernetes, &Context::default()).into_iter().flat_map(|spec| spec.sources);
+    let mut seen = BTreeSet::new();
+    sources.flat_map(|source| source.kinds).filter(|kind| seen.insert(kind.clone())).collect()
+}
 
 /// The kinds that Bulrush watches, and their places in this server's API.
 pub(super) async fn watched(lookup: &Lookup) -> Result<Vec<Watched>, String> {
@@ -51,7 +60,7 @@ pub(super) async fn check(
             }
             Answer::Missing(_) => {}
             other => {
-                report.add(TOPIC, Verdict::Unknown, format!("what {path} has cannot be listed: {}", other.reason()));
+                report.unknown(TOPIC, format!("{path} cannot be listed: {}", other.reason()));
                 return Counts::new();
             }
         }
@@ -61,12 +70,9 @@ pub(super) async fn check(
     let calico = there.iter().filter(|(kind, _)| kind.group == "projectcalico.org").count();
     report.fact("kinds_absent", absent.iter().map(|(_, place)| place.name()).collect::<Vec<_>>());
     if calico == 0 && !settings.uses_etcd() {
-        report.advise(
-            TOPIC,
-            Verdict::Obstacle,
-            "the API server serves none of Calico's kinds",
-            "install Calico's definitions, or set TYPHA_DATASTORETYPE=etcdv3 if its data are in etcd",
-        );
+        report
+            .obstacle(TOPIC, "the API server serves none of Calico's kinds")
+            .remedy("install Calico's definitions, or set TYPHA_DATASTORETYPE=etcdv3 if its data are in etcd");
     }
     let named = |kinds: &[&Watched]| kinds.iter().map(|(_, place)| place.name()).collect::<Vec<_>>().join(", ");
     let native: Vec<&Watched> = absent.iter().copied().filter(|(_, place)| place.native).collect();
@@ -75,13 +81,13 @@ pub(super) async fn check(
             "every API server serves {}, and this one does not: is there a gateway in between?",
             named(&native)
         );
-        report.add(TOPIC, Verdict::Obstacle, text);
+        report.obstacle(TOPIC, text);
     }
     let read = |kind: &Kind| line.is_none_or(|line| read_by(kind).contain(line));
     let missed: Vec<&Watched> = absent.iter().copied().filter(|(kind, place)| !place.native && read(kind)).collect();
-    report.add(TOPIC, Verdict::Ok, format!("{} of {} kinds are served", there.len(), watched.len()));
+    report.ok(TOPIC, format!("{} of {} kinds are served", there.len(), watched.len()));
     if calico > 0 && !missed.is_empty() {
-        report.add(TOPIC, Verdict::Note, format!("not defined here, and so empty for agents: {}", named(&missed)));
+        report.note(TOPIC, format!("not defined here, and so empty for agents: {}", named(&missed)));
     }
     let counted: Vec<(String, Result<usize, Answer>)> = stream::iter(there)
         .map(|(_, place)| async move { (place.name(), count(lookup, &place.path).await) })
@@ -95,7 +101,7 @@ pub(super) async fn check(
                 counts.insert(name, count);
             }
             Err(other) => {
-                report.add(TOPIC, Verdict::Note, format!("objects of {name} were not counted: {}", other.reason()));
+                report.note(TOPIC, format!("objects of {name} were not counted: {}", other.reason()));
             }
         }
     }
@@ -104,4 +110,20 @@ pub(super) async fn check(
         counts.iter().map(|(name, count)| (name.clone(), (*count).into())).collect::<serde_json::Map<String, Value>>(),
     );
     counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_the_syncers_is_looked_for_once() {
+        let kinds = all_kinds();
+        assert!(kinds.contains(&crate::calico::kinds::POD) && kinds.contains(&crate::calico::kinds::TIER));
+        let mut names: Vec<String> = kinds.iter().map(|kind| format!("{}/{}", kind.group, kind.name)).collect();
+        let count = names.len();
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
 }

@@ -1,9 +1,9 @@
 //! An estimate of the memory that one replica needs when it serves the whole cluster.
 
+use super::json::text;
 use super::kinds::Counts;
 use super::options::Settings;
-use super::report::{Report, Verdict};
-use super::text;
+use super::report::Report;
 use super::typha::Installed;
 use crate::model::quantity::bytes;
 use crate::sizing;
@@ -11,7 +11,7 @@ use crate::sizing;
 pub(super) fn check(installed: Option<&Installed>, settings: &Settings, counts: &Counts, report: &mut Report) {
     let keys: u64 = counts.values().map(|count| *count as u64).sum();
     let Some(nodes) = counts.get("nodes").map(|nodes| *nodes as u64) else {
-        report.add("memory", Verdict::Note, "no estimate: the nodes were not counted");
+        report.note("memory", "no estimate: the nodes were not counted");
         return;
     };
     let estimate = sizing::memory(keys, nodes, settings.uses_tls());
@@ -23,21 +23,16 @@ pub(super) fn check(installed: Option<&Installed>, settings: &Settings, counts: 
     );
     let limit = installed.map(|installed| text(installed.container(), "/resources/limits/memory")).unwrap_or_default();
     match bytes(limit) {
-        Some(limit) if limit < estimate => report.advise(
-            "memory",
-            Verdict::Obstacle,
-            format!("{text_of}; the container's limit is {} MiB", mib(limit)),
-            installed.map_or_else(String::new, |installed| {
+        Some(limit) if limit < estimate => report
+            .obstacle("memory", format!("{text_of}; the container's limit is {} MiB", mib(limit)))
+            .remedy(installed.map_or_else(String::new, |installed| {
                 let (namespace, name) = (&installed.namespace, &installed.name);
                 format!(
                     "kubectl -n {namespace} set resources deployment {name} --limits=memory={}Mi",
                     2 * mib(estimate)
                 )
-            }),
-        ),
-        Some(limit) => {
-            report.add("memory", Verdict::Ok, format!("{text_of}; the container's limit is {} MiB", mib(limit)))
-        }
-        None => report.add("memory", Verdict::Ok, format!("{text_of}; the container has no limit")),
-    }
+            })),
+        Some(limit) => report.ok("memory", format!("{text_of}; the container's limit is {} MiB", mib(limit))),
+        None => report.ok("memory", format!("{text_of}; the container has no limit")),
+    };
 }

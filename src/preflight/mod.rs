@@ -2,15 +2,16 @@
 //!
 //! Fed by single answers of an API server ([`Lookup`]), makes a [`Report`]. [`typha`] finds the Typha that is installed, [`options`] reads
 //! its variables as Bulrush would, [`serving`] looks at ports, probes and replicas, [`certificates`] at TLS, [`agents`] at the agents,
-//! [`rights`] at what its account may do, [`kinds`] at what the API server serves, [`memory`] estimates. [`compare`] is another question:
-//! whether a running Typha and Bulrush tell agents the same.
+//! [`rights`] at the rights of its account, [`kinds`] at the kinds that the API server serves; [`memory`] estimates. [`compare`] is another
+//! question: whether a running Typha and Bulrush tell agents the same.
 //!
-//! Invariants: nothing is written, neither to the cluster nor to a disk; private keys are not looked at; what cannot be looked at is said and is
-//! never taken for good.
+//! Invariants: nothing is written, neither to the cluster nor to a disk; private keys are not read; if something cannot be read, the
+//! report says so and does not call it good.
 
 mod agents;
 mod certificates;
 pub mod compare;
+mod json;
 mod kinds;
 mod memory;
 mod options;
@@ -19,47 +20,22 @@ pub mod rights;
 mod serving;
 pub mod typha;
 
-use std::fmt;
-
 use serde_json::Value;
 
-use self::report::{Report, Verdict};
+use self::json::text;
+use self::report::Report;
+pub use self::rights::Account;
 use self::typha::{Installed, Method};
+use crate::calico::kinds::{CLUSTER_INFORMATION, ENDPOINT_SLICE};
+use crate::calico::release::{Release, Version};
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
-use crate::model::kinds::{CLUSTER_INFORMATION, ENDPOINT_SLICE};
-use crate::model::release::{Release, Version};
-use crate::syncer::pipelines::{Flavour, calico};
-use crate::syncer::processors::Context;
-
-/// Whose rights are asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Account {
-    /// Our own: in a pod, those of its service account.
-    Own,
-    /// Those of a service account, which takes the right to ask about others.
-    Service {
-        /// Its namespace.
-        namespace: String,
-        /// Its name.
-        name: String,
-    },
-}
-
-impl fmt::Display for Account {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Own => f.write_str("this account"),
-            Self::Service { namespace, name } => write!(f, "service account {namespace}/{name}"),
-        }
-    }
-}
 
 /// The parts of a cluster that have other names than in Calico's installs.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Namespace and name of Typha's Deployment.
     pub typha: Option<(String, String)>,
-    /// Whose rights to ask for; `None`: those of the Deployment's service account, or of this account if there is no Deployment.
+    /// The account whose rights to ask for; `None`: those of the Deployment's service account, or of this account if there is no Deployment.
     pub account: Option<Account>,
 }
 
@@ -76,7 +52,7 @@ pub async fn look(lookup: &Lookup, options: &Options) -> Report {
     let watched = match kinds::watched(lookup).await {
         Ok(watched) => watched,
         Err(reason) => {
-            report.add("kinds", Verdict::Unknown, format!("the API groups cannot be listed: {reason}"));
+            report.unknown("kinds", format!("the API groups cannot be listed: {reason}"));
             return report;
         }
     };
@@ -109,39 +85,19 @@ pub async fn look(lookup: &Lookup, options: &Options) -> Report {
     report
 }
 
-/// The kinds of Calico's syncers, each once.
-fn all_kinds() -> Vec<crate::datastore::Kind> {
-    let mut kinds = Vec::new();
-    for source in calico(Flavour::Kubernetes, &Context::default()).into_iter().flat_map(|spec| spec.sources) {
-        for kind in source.kinds {
-            if !kinds.contains(&kind) {
-                kinds.push(kind);
-            }
-        }
-    }
-    kinds
-}
-
 async fn reachable(lookup: &Lookup, report: &mut Report) -> bool {
     match lookup.get("/version").await {
         Answer::Found(version) => {
             let version = text(&version, "/gitVersion");
             report.fact("kubernetes_version", version);
-            report.add(
-                "kubernetes",
-                Verdict::Ok,
-                format!("the API server at {} is Kubernetes {version}", lookup.server()),
-            );
+            report.ok("kubernetes", format!("the API server at {} is Kubernetes {version}", lookup.server()));
             true
         }
         other => {
             let reason = other.reason();
-            report.advise(
-                "kubernetes",
-                Verdict::Unknown,
-                format!("the API server at {} cannot be asked: {reason}", lookup.server()),
-                "kubectl version; then name the kubeconfig with --kubeconfig, or its context with --context",
-            );
+            report
+                .unknown("kubernetes", format!("the API server at {} cannot be asked: {reason}", lookup.server()))
+                .remedy("kubectl version; then name the kubeconfig with --kubeconfig, or its context with --context");
             false
         }
     }
@@ -153,15 +109,14 @@ async fn information(lookup: &Lookup, watched: &[kinds::Watched], report: &mut R
     match lookup.get(&format!("{}/default", place.path)).await {
         Answer::Found(information) => Some(information),
         Answer::Missing(_) => {
-            report.add(
+            report.obstacle(
                 "calico",
-                Verdict::Obstacle,
                 "there is no ClusterInformation default: no Calico has run in this cluster, or its data are in etcd",
             );
             None
         }
         other => {
-            report.add("calico", Verdict::Unknown, format!("ClusterInformation default: {}", other.reason()));
+            report.unknown("calico", format!("ClusterInformation default: {}", other.reason()));
             None
         }
     }
@@ -181,31 +136,27 @@ async fn release(
     };
     let enterprise = text(&information, "/spec/cnxVersion");
     if !enterprise.is_empty() {
-        report.add(
-            "calico",
-            Verdict::Obstacle,
-            format!("this is Calico Enterprise {enterprise}, which Bulrush does not serve"),
-        );
+        report.obstacle("calico", format!("this is Calico Enterprise {enterprise}, which Bulrush does not serve"));
     }
     let version = text(&information, "/spec/calicoVersion");
     report.fact("calico_version", version);
     match Version::of(version) {
         Version::Release(line) => {
             report.fact("release", line.as_str());
-            report.add("calico", Verdict::Ok, format!("Calico is {version}; its agents are served as {line}"));
+            report.ok("calico", format!("Calico is {version}; its agents are served as {line}"));
             return Some(line);
         }
         Version::TooOld => {
             let text = format!("Calico is {version}; Bulrush serves agents of {} and newer", Release::ALL[0]);
-            report.advise("calico", Verdict::Obstacle, text, "upgrade Calico first");
+            report.obstacle("calico", text).remedy("upgrade Calico first")
         }
-        Version::Unknown => report.advise(
-            "calico",
-            Verdict::Note,
-            format!("Calico is {version:?}, which names no release: its agents are served by what their hello says"),
-            "TYPHA_SERVERUNKNOWNVERSIONDIALECT says as which release agents without a version are served",
-        ),
-    }
+        Version::Unknown => {
+            let served = "its agents are served by what their hello says";
+            report
+                .note("calico", format!("Calico is {version:?}, which names no release: {served}"))
+                .remedy("TYPHA_SERVERUNKNOWNVERSIONDIALECT says as which release agents without a version are served")
+        }
+    };
     None
 }
 
@@ -215,16 +166,14 @@ async fn installation(lookup: &Lookup, options: &Options, report: &mut Report) -
         Ok(Some(installed)) => installed,
         Ok(None) => {
             report.fact("install", "none");
-            report.advise(
-                "install",
-                Verdict::Note,
-                "there is no Typha in this cluster: agents watch the API server themselves",
-                "install Bulrush as docs/operations.md says under \"Install\", and tell calico-node with FELIX_TYPHAK8SSERVICENAME",
+            report.note("install", "there is no Typha in this cluster: agents watch the API server themselves").remedy(
+                "install Bulrush as docs/operations.md says under \"Install\", and tell calico-node with \
+                 FELIX_TYPHAK8SSERVICENAME",
             );
             return None;
         }
         Err(reason) => {
-            report.add("install", Verdict::Unknown, format!("Typha's Deployment cannot be looked for: {reason}"));
+            report.unknown("install", format!("Typha's Deployment cannot be looked for: {reason}"));
             return None;
         }
     };
@@ -235,29 +184,18 @@ async fn installation(lookup: &Lookup, options: &Options, report: &mut Report) -
     let place = format!("Deployment {namespace}/{name} ({}), image {}", method.as_str(), installed.image());
     let swap = format!("kubectl -n {namespace} set image deployment/{name} {}=REGISTRY/bulrush:TAG", typha::NAME);
     match method {
-        Method::Operator if !installed.is_let_alone() => report.advise(
-            "install",
-            Verdict::Obstacle,
-            format!("{place}: the operator undoes changes of the image while it looks after this Deployment"),
-            format!(
+        Method::Operator if !installed.is_let_alone() => report
+            .obstacle(
+                "install",
+                format!("{place}: the operator undoes changes of the image while it looks after this Deployment"),
+            )
+            .remedy(format!(
                 "kubectl -n {namespace} annotate deployment {name} unsupported.operator.tigera.io/ignore=true && {swap}"
-            ),
-        ),
-        Method::Operator | Method::Manifest => report.advise("install", Verdict::Ok, place, swap),
-        Method::Chart => report.advise(
-            "install",
-            Verdict::Note,
-            format!("{place}: the next helm upgrade of Calico puts its own image back"),
-            swap,
-        ),
-    }
+            )),
+        Method::Operator | Method::Manifest => report.ok("install", place).remedy(swap),
+        Method::Chart => report
+            .note("install", format!("{place}: the next helm upgrade of Calico puts its own image back"))
+            .remedy(swap),
+    };
     Some(installed)
 }
-
-/// A text of a JSON document; empty if there is none.
-fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
-    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
-}
-
-#[cfg(test)]
-mod tests;

@@ -8,21 +8,21 @@ use futures_util::StreamExt as _;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::report::{Report, Verdict};
-use super::text;
+use super::json::text;
+use super::report::Report;
 use super::typha::{Installed, Variable, environment};
+use crate::calico::kinds::CLUSTER_INFORMATION;
 use crate::config::spec::Kind;
 use crate::config::table::OPTIONS;
 use crate::config::{self, Config, DatastoreType};
 use crate::datastore::Datastore as _;
 use crate::datastore::etcd::{EtcdConfig, EtcdStore};
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
-use crate::model::kinds::CLUSTER_INFORMATION;
 
 const TOPIC: &str = "options";
 /// Stands for files that are there in the pod and not here.
 const SOME_FILE: &str = "/dev/null";
-/// How long etcd may take to answer.
+/// Longest time for an answer of etcd.
 const ETCD_LIMIT: Duration = Duration::from_secs(10);
 
 /// The settings of the installed Typha.
@@ -45,7 +45,7 @@ impl Settings {
     }
 
     pub(super) fn uses_etcd(&self) -> bool {
-        self.config.as_ref().is_some_and(|config| config.datastore.datastore_type == DatastoreType::Etcdv3)
+        self.config.as_ref().is_some_and(|config| config.of_calico().datastore_type == DatastoreType::Etcdv3)
     }
 
     pub(super) fn rebalances(&self) -> bool {
@@ -77,34 +77,29 @@ pub(super) async fn check(
     let config = match loaded.config {
         Ok(config) => {
             let count = variables.keys().filter(|name| name.to_ascii_uppercase().starts_with("TYPHA_")).count();
-            report.fact("datastore", config.datastore.datastore_type.to_string());
+            report.fact("datastore", config.of_calico().datastore_type.to_string());
             let text = format!(
                 "{count} of Typha's variables are understood; the datastore is {}",
-                config.datastore.datastore_type
+                config.of_calico().datastore_type
             );
-            report.add(TOPIC, Verdict::Ok, text);
+            report.ok(TOPIC, text);
             Some(config)
         }
         Err(mistakes) => {
             for mistake in mistakes.0 {
-                report.advise(
-                    TOPIC,
-                    Verdict::Obstacle,
-                    format!("Bulrush does not start with this: {mistake}"),
-                    format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
-                );
+                report.obstacle(TOPIC, format!("Bulrush does not start with this: {mistake}")).remedy(installed.edit());
             }
             None
         }
     };
     for notice in loaded.notices.into_iter().filter(|notice| notice.warning) {
-        report.add(TOPIC, Verdict::Note, notice.text);
+        report.note(TOPIC, notice.text);
     }
     for (name, variable) in variables {
         if let Variable::Elsewhere(source) = variable
             && name.to_ascii_uppercase().starts_with("TYPHA_")
         {
-            report.add(TOPIC, Verdict::Note, format!("{name} comes from {source} and was not looked at"));
+            report.note(TOPIC, format!("{name} comes from {source} and was not looked at"));
         }
     }
     Settings { variables: variables.clone(), config }
@@ -124,7 +119,7 @@ async fn file(lookup: &Lookup, installed: &Installed, report: &mut Report) -> St
                 volume["name"],
                 other.reason()
             );
-            report.add(TOPIC, Verdict::Unknown, text);
+            report.unknown(TOPIC, text);
             String::new()
         }
     }
@@ -132,7 +127,7 @@ async fn file(lookup: &Lookup, installed: &Installed, report: &mut Report) -> St
 
 /// ClusterInformation `default` of etcd, where that can be reached from here without files that only the pod has.
 pub(super) async fn etcd(settings: &Settings, report: &mut Report) -> Option<Value> {
-    let etcd = &settings.config.as_ref()?.datastore.etcd;
+    let etcd = &settings.config.as_ref()?.of_calico().etcd;
     let endpoints = etcd.endpoints.join(",");
     let file = |option: &str| settings.given(option).filter(|path| Path::new(path).exists()).map(Into::into);
     let store = EtcdStore::connect(EtcdConfig {
@@ -142,7 +137,7 @@ pub(super) async fn etcd(settings: &Settings, report: &mut Report) -> Option<Val
         ..EtcdConfig::new(etcd.endpoints.iter().cloned())
     });
     let answered = match store {
-        Ok(store) => match timeout(ETCD_LIMIT, store.list(&CLUSTER_INFORMATION).next()).await {
+        Ok(store) => match timeout(ETCD_LIMIT, store.list(&CLUSTER_INFORMATION.into()).next()).await {
             Ok(Some(Ok(page))) => Ok(page.objects),
             Ok(Some(Err(error))) => Err(error.to_string()),
             Ok(None) => Err("the list ended without an answer".to_owned()),
@@ -153,21 +148,18 @@ pub(super) async fn etcd(settings: &Settings, report: &mut Report) -> Option<Val
     let objects = match answered {
         Ok(objects) => objects,
         Err(reason) => {
-            report.advise(
-                "datastore",
-                Verdict::Unknown,
-                format!("etcd at {endpoints} does not answer from here: {reason}"),
-                "run this as a pod with Typha's network, variables and volumes",
-            );
+            report
+                .unknown("datastore", format!("etcd at {endpoints} does not answer from here: {reason}"))
+                .remedy("run this as a pod with Typha's network, variables and volumes");
             return None;
         }
     };
-    report.add("datastore", Verdict::Ok, format!("etcd at {endpoints} answers from here"));
+    report.ok("datastore", format!("etcd at {endpoints} answers from here"));
     let default = objects.into_iter().find(|object| &*object.id.name == "default");
     let information = default.and_then(|object| serde_json::from_slice(&object.body).ok());
     if information.is_none() {
         let text = format!("etcd at {endpoints} has no ClusterInformation default: no Calico has used it");
-        report.add("calico", Verdict::Obstacle, text);
+        report.obstacle("calico", text);
     }
     information
 }

@@ -12,7 +12,7 @@ pub const EXIT_OBSTACLES: u8 = 1;
 /// Something that decides could not be looked at.
 pub const EXIT_UNKNOWN: u8 = 2;
 
-/// How a finding counts.
+/// The weight of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
@@ -44,11 +44,11 @@ impl Verdict {
 pub struct Finding {
     /// The part of the cluster or of the installation, for example `rights`.
     pub topic: &'static str,
-    /// How it counts.
+    /// Its weight.
     pub verdict: Verdict,
     /// The observation, in a sentence.
     pub text: String,
-    /// A command (or what else to do) that removes the obstacle, if there is one.
+    /// A command, or another step, that removes the obstacle, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
 }
@@ -62,21 +62,38 @@ pub struct Report {
     pub facts: BTreeMap<&'static str, Value>,
 }
 
+impl Finding {
+    /// Adds the way to remove it.
+    pub fn remedy(&mut self, remedy: impl Into<String>) -> &mut Self {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
 impl Report {
-    /// Adds a finding.
-    pub fn add(&mut self, topic: &'static str, verdict: Verdict, text: impl Into<String>) {
-        self.findings.push(Finding { topic, verdict, text: text.into(), remedy: None });
+    /// Something is as it should be.
+    pub fn ok(&mut self, topic: &'static str, text: impl Into<String>) -> &mut Finding {
+        self.add(topic, Verdict::Ok, text.into())
     }
 
-    /// Adds a finding with the way to remove it.
-    pub fn advise(
-        &mut self,
-        topic: &'static str,
-        verdict: Verdict,
-        text: impl Into<String>,
-        remedy: impl Into<String>,
-    ) {
-        self.findings.push(Finding { topic, verdict, text: text.into(), remedy: Some(remedy.into()) });
+    /// Something is good to know.
+    pub fn note(&mut self, topic: &'static str, text: impl Into<String>) -> &mut Finding {
+        self.add(topic, Verdict::Note, text.into())
+    }
+
+    /// Something could not be looked at.
+    pub fn unknown(&mut self, topic: &'static str, text: impl Into<String>) -> &mut Finding {
+        self.add(topic, Verdict::Unknown, text.into())
+    }
+
+    /// Something is in the way.
+    pub fn obstacle(&mut self, topic: &'static str, text: impl Into<String>) -> &mut Finding {
+        self.add(topic, Verdict::Obstacle, text.into())
+    }
+
+    fn add(&mut self, topic: &'static str, verdict: Verdict, text: String) -> &mut Finding {
+        self.findings.push(Finding { topic, verdict, text, remedy: None });
+        self.findings.last_mut().expect("just added")
     }
 
     /// Notes a fact.
@@ -115,7 +132,7 @@ mod tests {
             (Verdict::Obstacle, EXIT_OBSTACLES),
             (Verdict::Unknown, EXIT_OBSTACLES),
         ] {
-            report.add("topic", verdict, "text");
+            report.add("topic", verdict, "text".to_owned());
             assert_eq!(report.exit_status(), expected, "{verdict:?}");
         }
         assert_eq!(report.count(Verdict::Unknown), 2);

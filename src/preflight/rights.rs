@@ -1,24 +1,50 @@
 //! The rights that Bulrush needs at the API server, asked for one by one.
 
+use std::fmt;
+
 use futures_util::StreamExt as _;
 use futures_util::stream;
 use serde_json::{Value, json};
 
-use super::{Account, Report, Verdict, text};
+use super::json::text;
+use super::report::Report;
+use crate::calico::kinds;
+use crate::calico::release::Release;
 use crate::datastore::Kind;
 use crate::datastore::kubernetes::lookup::{Answer, Lookup, Place};
-use crate::model::kinds;
-use crate::model::release::Release;
 
 /// Questions that are put at the same time.
 const AT_ONCE: usize = 8;
+
+/// The account whose rights are asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Account {
+    /// Our own: in a pod, those of its service account.
+    Own,
+    /// Those of a service account, which takes the right to ask about others.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+}
+
+impl fmt::Display for Account {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Own => f.write_str("this account"),
+            Self::Service { namespace, name } => write!(f, "service account {namespace}/{name}"),
+        }
+    }
+}
 
 /// The reason for a right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
     /// To follow a kind.
     Watch(Kind),
-    /// To create what Calico's components expect in a fresh datastore.
+    /// To create the objects that Calico's components expect in a fresh datastore.
     Initialise,
     /// To notice at once that a kind is installed.
     Definitions,
@@ -94,18 +120,15 @@ pub(super) async fn check(
         .await;
     let total = asked.len();
     if let Some(reason) = asked.iter().find_map(|(_, allowed)| allowed.as_ref().err()) {
-        report.advise(
-            TOPIC,
-            Verdict::Unknown,
-            format!("the rights of {account} cannot be asked for: {reason}"),
-            "ask as an administrator, or run this as a pod with Typha's service account",
-        );
+        report
+            .unknown(TOPIC, format!("the rights of {account} cannot be asked for: {reason}"))
+            .remedy("ask as an administrator, or run this as a pod with Typha's service account");
         return;
     }
     let denied: Vec<Right> =
         asked.into_iter().filter_map(|(right, allowed)| (allowed == Ok(false)).then_some(right)).collect();
     report.fact("rights_missing", denied.iter().map(Right::to_string).collect::<Vec<_>>());
-    report.add(TOPIC, Verdict::Ok, format!("{account} has {} of {total} rights", total - denied.len()));
+    report.ok(TOPIC, format!("{account} has {} of {total} rights", total - denied.len()));
     let read = |kind: &Kind| line.is_none_or(|line| kinds::read_by(kind).contain(line));
     let of = |wanted: &dyn Fn(&Purpose) -> bool| -> Vec<&Right> {
         denied.iter().filter(|right| wanted(&right.purpose)).collect()
@@ -113,26 +136,27 @@ pub(super) async fn check(
     let missing = of(&|purpose| matches!(purpose, Purpose::Watch(kind) if read(kind)));
     if !missing.is_empty() {
         let role = role_of(lookup, account).await;
-        report.advise(
-            TOPIC,
-            Verdict::Obstacle,
-            format!("{account} may not {}, which this cluster's Calico reads: no replica gets ready", words(&missing)),
-            grant(account, role.as_deref(), &missing),
-        );
+        report
+            .obstacle(
+                TOPIC,
+                format!(
+                    "{account} may not {}, which this cluster's Calico reads: no replica gets ready",
+                    words(&missing)
+                ),
+            )
+            .remedy(grant(account, role.as_deref(), &missing));
     }
     let later = of(&|purpose| matches!(purpose, Purpose::Watch(kind) if !read(kind)));
     if !later.is_empty() {
-        report.add(
+        report.note(
             TOPIC,
-            Verdict::Note,
             format!("{account} may not {}, which this cluster's Calico does not read: counts as absent", words(&later)),
         );
     }
     let initialise = of(&|purpose| *purpose == Purpose::Initialise);
     if !initialise.is_empty() {
-        report.add(
+        report.note(
             TOPIC,
-            Verdict::Note,
             format!(
                 "{account} may not {}: nothing is written at start, which only a fresh datastore needs; \
                  TYPHA_DATASTOREREADONLY=true keeps the log free of it",
@@ -141,10 +165,7 @@ pub(super) async fn check(
         );
     }
     if !of(&|purpose| *purpose == Purpose::Definitions).is_empty() {
-        report.add(
-            TOPIC,
-            Verdict::Note,
-            format!(
+        report.note(TOPIC, format!(
                 "{account} may not watch definitions of kinds, as with Calico's own roles: a kind that is installed later \
                  is noticed within a minute, and objects of one that is deleted stay"
             ),

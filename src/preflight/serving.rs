@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
+use super::json::text;
 use super::options::Settings;
-use super::report::{Report, Verdict};
-use super::text;
+use super::report::Report;
 use super::typha::Installed;
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
 
@@ -21,7 +21,7 @@ pub(super) async fn check(lookup: &Lookup, installed: &Installed, settings: &Set
     replicas(lookup, installed, report).await;
 }
 
-/// Whether the container's port is the one that is listened on.
+/// Compares the container's port with the port of the options.
 fn ports(installed: &Installed, listens: u16, report: &mut Report) {
     let ports = installed.container()["ports"].as_array().into_iter().flatten();
     let declared: Vec<u64> = ports
@@ -32,36 +32,28 @@ fn ports(installed: &Installed, listens: u16, report: &mut Report) {
         if installed.pod()["hostNetwork"] == Value::Bool(true) { "the host's network" } else { "the pods' network" };
     report.fact("port", listens);
     if declared.iter().all(|port| *port == u64::from(listens)) {
-        report.add("ports", Verdict::Ok, format!("agents connect to port {listens} on {network}"));
+        report.ok("ports", format!("agents connect to port {listens} on {network}"));
     } else {
-        report.advise(
-            "ports",
-            Verdict::Obstacle,
-            format!("the container's port {PORT_NAME} is {declared:?}, and Typha is told to listen on {listens}: agents of the Service find nothing"),
-            format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
+        let text = format!(
+            "the container's port {PORT_NAME} is {declared:?}, and Typha is told to listen on {listens}: agents of the \
+             Service find nothing"
         );
+        report.obstacle("ports", text).remedy(installed.edit());
     }
 }
 
 /// The Service by which agents find Typha.
 async fn service(lookup: &Lookup, installed: &Installed, listens: u16, report: &mut Report) {
-    let namespace = &installed.namespace;
-    let service = match lookup.get(&format!("/api/v1/namespaces/{namespace}/services/{}", installed.name)).await {
+    let Installed { namespace, name, .. } = installed;
+    let service = match lookup.get(&format!("/api/v1/namespaces/{namespace}/services/{name}")).await {
         Answer::Found(service) => service,
         Answer::Missing(_) => {
-            let text = format!(
-                "there is no Service {namespace}/{}: agents have to be told addresses (FELIX_TYPHAADDR)",
-                installed.name
-            );
-            report.add("ports", Verdict::Note, text);
+            let text = "agents have to be told addresses (FELIX_TYPHAADDR)";
+            report.note("ports", format!("there is no Service {namespace}/{name}: {text}"));
             return;
         }
         other => {
-            report.add(
-                "ports",
-                Verdict::Unknown,
-                format!("Service {namespace}/{}: {}", installed.name, other.reason()),
-            );
+            report.unknown("ports", format!("Service {namespace}/{name}: {}", other.reason()));
             return;
         }
     };
@@ -73,20 +65,21 @@ async fn service(lookup: &Lookup, installed: &Installed, listens: u16, report: &
     };
     match port {
         Some(port) if leads_there(port) => {
-            let text = format!("Service {namespace}/{} has the port {PORT_NAME} ({})", installed.name, port["port"]);
-            report.add("ports", Verdict::Ok, text);
+            let text = format!("Service {namespace}/{name} has the port {PORT_NAME} ({})", port["port"]);
+            report.ok("ports", text);
         }
-        Some(port) => report.advise(
-            "ports",
-            Verdict::Obstacle,
-            format!("Service {namespace}/{} leads to port {}, and Typha is told to listen on {listens}", installed.name, port["targetPort"]),
-            format!("kubectl -n {namespace} edit service {}", installed.name),
-        ),
-        None => report.add(
-            "ports",
-            Verdict::Note,
-            format!("Service {namespace}/{} has no port named {PORT_NAME}: agents need FELIX_TYPHAK8SSERVICEPORT or the like", installed.name),
-        ),
+        Some(port) => {
+            let target = &port["targetPort"];
+            let text =
+                format!("Service {namespace}/{name} leads to port {target}, and Typha is told to listen on {listens}");
+            report.obstacle("ports", text).remedy(format!("kubectl -n {namespace} edit service {name}"));
+        }
+        None => {
+            let text = format!(
+                "Service {namespace}/{name} has no port named {PORT_NAME}: agents need FELIX_TYPHAK8SSERVICEPORT or the like"
+            );
+            report.note("ports", text);
+        }
     }
 }
 
@@ -116,20 +109,11 @@ fn probes(installed: &Installed, config: &crate::config::Config, report: &mut Re
         }
     }
     if !wrong.is_empty() {
-        report.advise(
-            "probes",
-            Verdict::Obstacle,
-            wrong.join("; "),
-            format!("kubectl -n {} edit deployment {}", installed.namespace, installed.name),
-        );
+        report.obstacle("probes", wrong.join("; ")).remedy(installed.edit());
     } else if asked == 0 {
-        report.add(
-            "probes",
-            Verdict::Note,
-            "there are no probes: a replica that is not in sync gets agents all the same",
-        );
+        report.note("probes", "there are no probes: a replica that is not in sync gets agents all the same");
     } else {
-        report.add("probes", Verdict::Ok, format!("health is asked on port {}", health.port));
+        report.ok("probes", format!("health is asked on port {}", health.port));
     }
 }
 
@@ -146,18 +130,15 @@ async fn replicas(lookup: &Lookup, installed: &Installed, report: &mut Report) {
     let for_nodes = nodes.as_ref().map_or_else(|_| String::new(), |nodes| format!(" for {nodes} nodes"));
     let text = format!("{ready} of {wanted} replicas are ready{for_nodes}");
     if wanted == 0 {
-        report.advise(
-            "replicas",
-            Verdict::Obstacle,
-            format!("{text}: Typha is switched off"),
-            format!("kubectl -n {} scale deployment {} --replicas=1", installed.namespace, installed.name),
-        );
+        report
+            .obstacle("replicas", format!("{text}: Typha is switched off"))
+            .remedy(format!("kubectl -n {} scale deployment {} --replicas=1", installed.namespace, installed.name));
     } else if ready < wanted {
-        report.add("replicas", Verdict::Note, format!("{text}: find out why before changing anything"));
+        report.note("replicas", format!("{text}: find out why before changing anything"));
     } else {
         let enough = nodes.is_ok_and(|nodes| nodes > NODES_PER_TYPHA && wanted > 3);
         let hint = if enough { "; three of Bulrush's are enough, see docs/operations.md under \"Sizing\"" } else { "" };
-        report.add("replicas", Verdict::Ok, format!("{text}{hint}"));
+        report.ok("replicas", format!("{text}{hint}"));
     }
 }
 

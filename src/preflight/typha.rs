@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use serde_json::Value;
 
-use super::text;
+use super::json::text;
 use crate::datastore::kubernetes::lookup::{Answer, Lookup};
 
 /// Namespaces of Calico's own installs, which are looked at first.
@@ -62,7 +62,7 @@ impl Installed {
     /// Looks for Typha's Deployment: the named one, or else where Calico's installs put it, or else anywhere by its label.
     ///
     /// # Errors
-    /// Why it cannot be looked for.
+    /// The search failed.
     pub async fn find(lookup: &Lookup, named: Option<&(String, String)>) -> Result<Option<Self>, String> {
         let places: Vec<(&str, &str)> = match named {
             Some((namespace, name)) => vec![(namespace, name)],
@@ -133,6 +133,11 @@ impl Installed {
             "" => "default",
             name => name,
         }
+    }
+
+    /// The command that edits its Deployment.
+    pub(super) fn edit(&self) -> String {
+        format!("kubectl -n {} edit deployment {}", self.namespace, self.name)
     }
 
     /// The operator is told to leave the Deployment alone.
@@ -216,7 +221,7 @@ async fn config_map<'a>(
     &known[name]
 }
 
-/// The variables as an environment, with those left out whose value is not known.
+/// The variables as an environment, without those of an unknown value.
 pub(super) fn environment(variables: &BTreeMap<String, Variable>) -> Vec<(OsString, OsString)> {
     let known = variables.iter().filter_map(|(name, variable)| match variable {
         Variable::Text(value) => Some((name.into(), value.into())),

@@ -5,10 +5,11 @@
 //! for [`DISTRUST_AFTER`] counts as knowing nothing: servers may have gone unseen, and clients must not be closed on their
 //! account.
 //!
-//! Invariants: at most one evaluation per [`SETTLE`]; the server hears only what is different from what it was told before;
+//! Invariants: at most one evaluation per [`SETTLE`]; the server is told only values that differ from the last;
 //! ends only when cancelled.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -17,49 +18,50 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
 
 use super::formula::{Figures, Limits, max_connections};
-use crate::model::kinds::ENDPOINT_SLICE;
+use crate::calico::kinds::ENDPOINT_SLICE;
+use crate::outlet::Outlet;
+use crate::outlet::peers::Peers;
 use crate::replicas::{Replica, Replicas, Service};
 use crate::syncer::kind_watch::{KindEvent, KindStatus};
-use crate::syncserver::{Handle, Peers};
 
-/// How long changes settle before they count. A rollout changes a slice several times in a row, and nodes come one by one;
+/// Time for changes to settle before they count. A rollout changes a slice several times in a row, and nodes come one by one;
 /// connections should move once. Short enough that a replica that goes is known to the others within a second.
 const SETTLE: Duration = Duration::from_millis(500);
 
-/// How long the watch may fail before what it said last is not believed any more. Longer than the minute between two bookmarks
+/// Time that the watch may fail before its last answer counts no more. Longer than the minute between two bookmarks
 /// of an API server: without changes, only they show that a watch that was opened again works.
 const DISTRUST_AFTER: Duration = Duration::from_secs(120);
 
-/// What a rebalancer needs to know beforehand.
+/// A rebalancer's settings.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whose servers share the connections.
+    /// The service whose servers share the connections.
     pub service: Service,
-    /// Between which limits the target is.
+    /// The limits of the target.
     pub limits: Limits,
-    /// How many syncers a node may follow.
+    /// Number of syncers that a node may follow.
     pub syncers: usize,
-    /// How often everything is looked at again; more than zero.
+    /// Time between two looks at everything; more than zero.
     pub interval: Duration,
     /// Our own addresses as the service lists them, as far as they are known.
     pub own: Vec<SocketAddr>,
 }
 
-/// What is steered: a server.
+/// The steered server.
 pub trait Steered: Send + 'static {
-    /// How many connections it may keep from now on.
+    /// Number of connections that it may keep from now on.
     fn set_max_connections(&self, max: usize);
-    /// Where its clients may go instead from now on.
+    /// The servers that its goodbyes name from now on.
     fn set_peers(&self, peers: Peers);
 }
 
-impl Steered for Handle {
+impl Steered for Arc<dyn Outlet> {
     fn set_max_connections(&self, max: usize) {
-        Self::set_max_connections(self, max);
+        (**self).set_max_connections(max);
     }
 
     fn set_peers(&self, peers: Peers) {
-        Self::set_peers(self, peers);
+        (**self).set_peers(peers);
     }
 }
 
@@ -71,10 +73,10 @@ pub struct Rebalancer<S> {
     events: mpsc::Receiver<(usize, KindEvent)>,
     nodes: watch::Receiver<Option<usize>>,
     watches: watch::Receiver<Vec<watch::Receiver<KindStatus>>>,
-    /// Since when the watch has been seen to fail.
+    /// When the watch was first seen to fail.
     failing_since: Option<Instant>,
     server: S,
-    /// What the server was told last.
+    /// The last limit that the server was told.
     told: (usize, Vec<Replica>),
 }
 
@@ -105,10 +107,10 @@ impl<S: Steered> Rebalancer<S> {
     /// Runs until cancelled.
     ///
     /// # Cancel safety
-    /// May be dropped at any time; the server keeps what it was told.
+    /// May be dropped at any time; the server keeps its last limit.
     pub async fn run(mut self, cancel: CancellationToken) {
         let mut due = Instant::now() + self.settings.interval;
-        // A stage that has ended says nothing more; what it said last stays true until the process ends, too.
+        // A stage that has ended says nothing more; its last value stays true until the process ends, too.
         let (mut events_end, mut nodes_end) = (false, false);
         loop {
             tokio::select! {
@@ -188,7 +190,7 @@ mod tests {
     use crate::model::no_revision;
     use crate::syncer::kind_watch::{KindHub, Subscriber};
 
-    /// What a server was told, with the time.
+    /// A value that a server was told, with the time.
     #[derive(Clone, Debug, PartialEq)]
     enum Told {
         Limit(usize),
@@ -306,7 +308,7 @@ mod tests {
         world.nodes.send_replace(Some(100));
         world.silence().await;
 
-        // All others go: a lone server keeps everybody.
+        // All others go: a lone server keeps all connections.
         world.store.delete(&ENDPOINT_SLICE, &slice("a", []).id);
         world.store.put(&ENDPOINT_SLICE, slice("b", [1]));
         assert_eq!([world.next().await, world.next().await], [Told::Limit(101), peers([1])]);

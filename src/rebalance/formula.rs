@@ -1,13 +1,13 @@
-//! How many connections one server should allow, from the size of the cluster. A pure function; Typha's, digit by digit.
+//! The number of connections that one server should allow, from the size of the cluster. A pure function; Typha's, digit by digit.
 //!
-//! Fed by [`super::driver`] with what is known at the moment. Every node opens up to one connection per syncer. The share of
+//! Fed by [`super::driver`] with the figures of the moment. Every node opens up to one connection per syncer. The share of
 //! one server gets a fifth of headroom and is counted as if one server were missing, so that neither a node that comes nor a
 //! server that goes makes connections move.
 //!
-//! Invariants: never below the lower limit, unless the upper one is lower still; never above the upper limit; whatever is not
-//! known gives the upper limit, because a client that is dropped must have somewhere to go.
+//! Invariants: never below the lower limit, unless the upper one is lower still; never above the upper limit; an unknown
+//! figure gives the upper limit, because a client that is dropped must have another server to go to.
 
-/// Between which limits a server's share may be.
+/// The limits of a server's share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Never fewer.
@@ -16,7 +16,7 @@ pub struct Limits {
     pub upper: usize,
 }
 
-/// What is known of the cluster.
+/// The figures of the cluster, as far as they are known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Nodes; `None` while the count is not complete.
@@ -28,7 +28,7 @@ pub struct Figures {
 /// The share of nodes that a server is prepared for, in per cent: 20 per cent of headroom.
 const SHARE_PERCENT: usize = 120;
 
-/// How many connections a server should allow, where each node opens up to `syncers` of them.
+/// The number of connections that a server should allow, where each node opens up to `syncers` of them.
 #[must_use]
 pub fn max_connections(figures: Figures, syncers: usize, limits: Limits) -> usize {
     let (Some(nodes), Some(replicas)) = (figures.nodes, figures.replicas) else { return limits.upper };

@@ -10,7 +10,7 @@
 //! have, [`driver`] ties them to the clock and to the server. Where Typha polls every 30 seconds, a change counts here within a
 //! second. The client's discovery reads the same [`Replicas`](crate::replicas::Replicas).
 //!
-//! Invariants: what is not known never makes a connection close; the limit is set only when it changes; nobody else watches
+//! Invariants: an unknown figure never makes a connection close; the limit is set only when it changes; nothing else watches
 //! `EndpointSlice`s for this: the events come from the process's only watch of that kind.
 
 mod driver;

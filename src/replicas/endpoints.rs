@@ -1,17 +1,17 @@
-//! What an `EndpointSlice` says about the servers of a service: which of them take connections, where, and in which zone.
+//! The content of an `EndpointSlice` about the servers of a service: which of them take connections, their addresses and zones.
 //!
 //! Fed with the JSON of a slice by [`super`]; the result is grouped into [`Replica`](super::Replica)s there. Only IP addresses count
 //! (Kubernetes has given up `FQDN` slices), and of each endpoint only the first, as the API defines it.
 //!
 //! Invariants: an endpoint that is terminating or says that it is not ready takes no connections (saying nothing counts as
-//! ready); a port without a number, of another protocol or of another name is not ours; nothing here panics, whatever the
-//! JSON.
+//! ready); a port without a number, of another protocol or of another name is not ours; no JSON
+//! makes this panic.
 
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
 
-/// Which endpoints are ours.
+/// The names by which our endpoints are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     /// Namespace of the service.
@@ -44,7 +44,7 @@ pub(super) struct Endpoint {
     pub(super) for_zones: Vec<String>,
 }
 
-/// By what the endpoints of one replica, one per address family, are known to belong together.
+/// The sign by which endpoints of one replica, one per address family, belong together.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Identity {
     /// The object behind it by its UID, or by name where there is none.
@@ -57,7 +57,7 @@ pub(super) enum Identity {
     Address(SocketAddr),
 }
 
-/// Why a slice cannot be read.
+/// The reason why a slice cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}; it counts as absent")]
 pub struct Unreadable(#[from] serde_json::Error);

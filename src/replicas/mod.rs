@@ -6,9 +6,9 @@
 //! ```text
 //!  Unknown ──list complete──► Known ──kind absent, datastore lost──► Unknown
 //!                              │  ▲
-//!                      list begins │ list complete: what it lacked is gone
+//!                      list begins │ list complete: slices that it lacked are gone
 //!                              ▼  │
-//!                             Known, what was known still counts
+//!                             Known, earlier slices still count
 //! ```
 //!
 //! Invariants: nothing is known before a whole list; a list in progress takes nothing away; a replica with addresses of both
@@ -28,7 +28,7 @@ use crate::syncer::kind_watch::KindEvent;
 /// One server that takes connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica {
-    /// Where it listens; one address per family. Never empty.
+    /// Its addresses, one per family. Never empty.
     pub addresses: Vec<SocketAddr>,
     /// The node that it is on.
     pub node: Option<String>,
@@ -52,9 +52,9 @@ pub struct Replicas {
 #[derive(Debug, thiserror::Error)]
 #[error("endpoint slice {id}: {reason}")]
 pub struct BadSlice {
-    /// Which one.
+    /// The slice.
     pub id: ObjectId,
-    /// Why.
+    /// The reason.
     pub reason: Unreadable,
 }
 
@@ -65,7 +65,7 @@ impl Replicas {
         Self { service, slices: BTreeMap::new(), known: false, listed: None }
     }
 
-    /// Whose servers these are.
+    /// The service of these servers.
     #[must_use]
     pub fn service(&self) -> &Service {
         &self.service
@@ -304,7 +304,7 @@ mod tests {
             let mut replicas = listed(vec![slice("a", &["10.0.0.1 one"])]);
             replicas.on_event(&event);
             assert_eq!(replicas.known(), None, "{event:?}");
-            // What was seen before the loss is in question until a whole list has come.
+            // Earlier slices are in question until a whole list has come.
             replicas.on_event(&KindEvent::ListStart);
             assert_eq!(replicas.known(), None, "{event:?}");
             replicas.on_event(&end());

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use tokio::time::Instant;
 
-use super::chain::{Follower, Link, Place};
+use super::chain::{Follower, Link, Linked};
 use crate::model::{AsOf, Key, SyncStatus, Update};
 
 /// The content of a cache at one point: persistent, so a clone is free and shares all that did not change.
 ///
-/// The update type of an entry is that of its last change; whoever sends a snapshot sends every entry as new.
+/// The update type of an entry is that of its last change; a snapshot sends every entry as new.
 pub type Map = OrdMap<Key, Arc<Update>>;
 
 /// One point in a cache's history.
@@ -18,17 +18,17 @@ pub type Map = OrdMap<Key, Arc<Update>>;
 pub struct Breadcrumb {
     /// Counts published crumbs; the first, empty one is 0. No gaps.
     pub sequence: u64,
-    /// Everything there is at this point.
+    /// The whole content at this point.
     pub map: Map,
     /// Changes since the previous crumb, in order.
     pub deltas: Vec<Arc<Update>>,
-    /// The same for what is carried aside ([`crate::model::aside`]).
+    /// The same for keys that are carried aside ([`Key::is_aside`](crate::model::Key::is_aside)).
     pub aside: Aside,
     /// The status at this point.
     pub status: SyncStatus,
     /// When the crumb was published.
     pub at: Instant,
-    /// The freshest moment that the datastore had vouched for by then.
+    /// The last moment for which the datastore had vouched by then.
     pub as_of: Option<AsOf>,
     pub(super) link: Link<Breadcrumb>,
 }
@@ -51,13 +51,13 @@ impl Breadcrumb {
 /// Entries that a cache carries aside at one point.
 #[derive(Clone, Debug, Default)]
 pub struct Aside {
-    /// Everything there is.
+    /// The whole content.
     pub map: Map,
     /// Changes since the previous crumb, in order.
     pub deltas: Vec<Arc<Update>>,
 }
 
-impl Place for Breadcrumb {
+impl Linked for Breadcrumb {
     fn link(&self) -> &Link<Self> {
         &self.link
     }

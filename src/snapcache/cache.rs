@@ -10,7 +10,7 @@ use super::breadcrumb::{Aside, Breadcrumb, Map, Trail};
 use super::chain::{Link, append};
 use crate::demand::Demand;
 use crate::metrics::SyncerMetrics;
-use crate::model::{AsOf, SyncStatus, SyncerEvent, Update, aside};
+use crate::model::{AsOf, SyncStatus, SyncerEvent, Update};
 
 /// Gives out trails to follow a cache.
 #[derive(Clone, Debug)]
@@ -21,7 +21,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// When those who follow the cache can make use of something.
+    /// When the followers of the cache can use a change.
     #[must_use]
     pub fn demand(&self) -> &Demand {
         &self.demand
@@ -39,7 +39,8 @@ impl Reader {
         Trail::new(self.newest.clone())
     }
 
-    /// The freshest moment that the datastore vouched for; newer than the newest crumb's when nothing changed since.
+    /// The last moment for which the datastore vouched; newer than that of the newest crumb if nothing has changed
+    /// since.
     #[must_use]
     pub fn as_of(&self) -> Option<AsOf> {
         self.as_of.borrow().clone()
@@ -78,9 +79,9 @@ impl SnapCache {
         self.max_batch_size
     }
 
-    /// Shows in the metrics how long ago the datastore last vouched that nothing is missing. Before it has, what is missing has
-    /// been missing since the cache was made; a cache that is in sync without ever having been vouched for lacks nothing, for
-    /// the datastore knows none of its kinds.
+    /// Shows in the metrics how long ago the datastore last vouched that nothing is missing. Before it ever has, the
+    /// age of the cache counts; a cache that is in sync without ever having been vouched for lacks nothing, because the
+    /// datastore knows none of its kinds.
     pub fn observe_age(&self, now: SystemTime) {
         let age = match &*self.as_of.borrow() {
             Some(as_of) => now.duration_since(as_of.at).unwrap_or_default(),
@@ -90,7 +91,7 @@ impl SnapCache {
         self.metrics.datastore_age_secs.set(i64::try_from(age.as_secs()).unwrap_or(i64::MAX));
     }
 
-    /// Applies what came from upstream together, in order, and publishes as many crumbs as it takes.
+    /// Applies a batch from upstream, in order, and publishes as many crumbs as it takes.
     ///
     /// Of several statuses only the last counts, and it goes out with the last of the updates.
     pub fn apply(&mut self, events: Vec<SyncerEvent>) {
@@ -113,7 +114,7 @@ impl SnapCache {
                 continue;
             }
             self.publish(batch, status, as_of.as_ref());
-            // After the crumb: whoever reads the moment finds everything up to it in place.
+            // After the crumb: a reader of the moment finds everything up to it in place.
             if as_of.is_some() {
                 self.as_of.send_replace(as_of);
             }
@@ -128,7 +129,7 @@ impl SnapCache {
         let mut deltas = Vec::with_capacity(batch.len());
         let mut beside = Aside { map: current.aside.map.clone(), deltas: Vec::new() };
         for update in batch {
-            if aside::is_aside(&update.key) {
+            if update.key.is_aside() {
                 change(&mut beside.map, &mut beside.deltas, update);
                 continue;
             }
@@ -152,8 +153,8 @@ impl SnapCache {
     }
 }
 
-/// Applies an update to a map and notes it as a change, unless it changes nothing. A key that is deleted without having been there is
-/// noted all the same.
+/// Applies an update to a map and notes it as a change, unless it changes nothing. A deletion is noted even if the key
+/// was not there.
 fn change(map: &mut Map, deltas: &mut Vec<Arc<Update>>, update: Update) -> bool {
     if update.value.is_none() {
         map.remove(&update.key);

@@ -1,4 +1,4 @@
-//! Places in a history, linked oldest to newest, and how to follow them.
+//! A history as a linked list, oldest to newest, and how to follow it.
 //!
 //! Model-checked by `tests/models`.
 
@@ -6,33 +6,33 @@ use std::sync::Arc;
 
 use crate::sync::{OnceLock, watch};
 
-/// A place in a history.
-pub trait Place: Sized {
-    /// The link from it to the next one.
+/// An element of a history.
+pub trait Linked: Sized {
+    /// The link to the next element.
     fn link(&self) -> &Link<Self>;
 
     /// The same.
     fn link_mut(&mut self) -> &mut Link<Self>;
 }
 
-/// The link from one place to the next.
+/// The link from one element to the next.
 #[derive(Debug)]
-pub struct Link<P: Place>(OnceLock<Arc<P>>);
+pub struct Link<P: Linked>(OnceLock<Arc<P>>);
 
-impl<P: Place> Link<P> {
-    /// To nowhere yet.
+impl<P: Linked> Link<P> {
+    /// Without a next element.
     pub(super) fn new() -> Self {
         Self(OnceLock::new())
     }
 
-    /// The next place, if there is one.
+    /// The next element, if there is one.
     pub(super) fn next(&self) -> Option<&Arc<P>> {
         self.0.get()
     }
 }
 
-impl<P: Place> Drop for Link<P> {
-    /// Unlinks a chain that nobody else holds in a loop: dropping it link by link would recurse once per place.
+impl<P: Linked> Drop for Link<P> {
+    /// Unlinks an otherwise unused chain in a loop: dropping it link by link would recurse once per element.
     fn drop(&mut self) {
         let mut next = self.0.take();
         while let Some(place) = next {
@@ -41,8 +41,8 @@ impl<P: Place> Drop for Link<P> {
     }
 }
 
-/// Makes a place the one that follows the newest. Only the writer of the history calls this.
-pub(super) fn append<P: Place>(newest: &watch::Sender<Arc<P>>, place: Arc<P>) {
+/// Appends an element. Only the writer of the history calls this.
+pub(super) fn append<P: Linked>(newest: &watch::Sender<Arc<P>>, place: Arc<P>) {
     let last = newest.borrow().clone();
     // Linked first, announced second: a follower that is woken finds the link in place.
     let linked = last.link().0.set(place.clone());
@@ -50,60 +50,62 @@ pub(super) fn append<P: Place>(newest: &watch::Sender<Arc<P>>, place: Arc<P>) {
     newest.send_replace(place);
 }
 
-/// Follows a history from some place on, at its own pace. Sees every place exactly once, in order.
+/// Follows a history from one element on, at its own pace. Sees every element exactly once, in order.
 ///
-/// A follower keeps alive all places from its position to the newest; a follower that may fall behind has to bound how far.
+/// A follower keeps alive all elements from its position to the newest; a follower that may fall behind has to bound
+/// that.
 #[derive(Debug)]
-pub struct Follower<P: Place> {
+pub struct Follower<P: Linked> {
     position: Arc<P>,
     newest: watch::Receiver<Arc<P>>,
 }
 
-impl<P: Place> Clone for Follower<P> {
+impl<P: Linked> Clone for Follower<P> {
     fn clone(&self) -> Self {
         Self { position: self.position.clone(), newest: self.newest.clone() }
     }
 }
 
-impl<P: Place> Follower<P> {
-    /// A follower that stands at the newest place.
+impl<P: Linked> Follower<P> {
+    /// A follower at the newest element.
     pub(super) fn new(newest: watch::Receiver<Arc<P>>) -> Self {
         let position = newest.borrow().clone();
         Self { position, newest }
     }
 
-    /// The place at which it stands.
+    /// The element at which it stands.
     #[must_use]
     pub fn position(&self) -> &Arc<P> {
         &self.position
     }
 
-    /// The newest place.
+    /// The newest element.
     #[must_use]
     pub fn newest(&self) -> Arc<P> {
         self.newest.borrow().clone()
     }
 
-    /// Moves to the newest place without looking at those between, and returns it.
+    /// Moves to the newest element, past those between, and returns it.
     pub fn skip_to_newest(&mut self) -> Arc<P> {
         self.position = self.newest.borrow_and_update().clone();
         self.position.clone()
     }
 
-    /// Moves to the next place if there is one already.
+    /// Moves to the next element if there is one already.
     pub fn try_next(&mut self) -> Option<Arc<P>> {
         let next = self.position.link().next()?.clone();
         self.position = next.clone();
         Some(next)
     }
 
-    /// Moves to the next place, waiting for it if need be. `None`: the writer is gone and there will be no more.
+    /// Moves to the next element, and waits for it if need be. `None`: the writer is gone and there will be no more.
     ///
     /// # Cancel safety
     /// Cancel safe: the position moves only when the call returns.
     pub async fn next(&mut self) -> Option<Arc<P>> {
         loop {
-            // Mark what is newest as seen *before* looking at the link: a place announced after this line wakes `changed`.
+            // Mark the newest as seen *before* looking at the link: an element that is announced after this line wakes
+            // `changed`.
             self.newest.mark_unchanged();
             if let Some(next) = self.try_next() {
                 return Some(next);

@@ -1,4 +1,4 @@
-//! A cache that is made of another one: a crumb for each of the other's, with the same number, moment and status.
+//! A cache made from another one: it has a crumb for each of the other's, with the same number, moment and status.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    /// A cache that begins where the other one is at `crumb`, with this content. What its followers wish for
-    /// ([`Reader::demand`]) is wished of the other one.
+    /// A cache that begins where the other one is at `crumb`, with this content. Its followers'
+    /// [demand](Reader::demand) goes to the other one.
     #[must_use]
     pub fn new(of: &Reader, crumb: &Breadcrumb, map: Map) -> (Self, Reader) {
         let (newest, _) = watch::channel(like(crumb, map, Vec::new()));
@@ -46,8 +46,8 @@ impl Mirror {
         self.newest.borrow().map.clone()
     }
 
-    /// Publishes what a crumb of the other cache comes to here. Each of its crumbs has to be published, in order, also one that comes to
-    /// nothing.
+    /// Publishes the counterpart of a crumb of the other cache. Each of its crumbs has to be published, in order, even
+    /// without changes.
     pub fn publish(&self, crumb: &Breadcrumb, map: Map, deltas: Vec<Arc<Update>>) {
         append(&self.newest, like(crumb, map, deltas));
         // After the crumb: everything up to the moment is in place.

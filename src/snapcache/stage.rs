@@ -1,4 +1,4 @@
-//! The task that feeds a cache: reads the hand-over, folds what lies there into one batch, publishes, reports health.
+//! The task that feeds a cache: reads the hand-over, joins all events there into one batch, publishes, reports health.
 
 use std::time::{Duration, SystemTime};
 
@@ -19,10 +19,10 @@ pub struct CacheHealth {
     pub status: SyncStatus,
 }
 
-/// Runs a cache until cancelled, or until the previous stage is gone and all it sent is published.
+/// Runs a cache until it is cancelled, or until the previous stage is gone and all of its events are published.
 ///
-/// `report` is called at the start, whenever the status changes, and every [`HEARTBEAT`] from this very task: if the task
-/// hangs, the reports stop. It must not block.
+/// `report` is called at the start, whenever the status changes, and every [`HEARTBEAT`] from this very task: if the
+/// task hangs, the reports stop. It must not block.
 pub async fn run(
     mut cache: SnapCache,
     mut from: decoupler::Receiver,

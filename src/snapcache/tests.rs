@@ -1,4 +1,4 @@
-//! The cache against its promises: suppression, batches, statuses, followers, long chains, and a model.
+//! Tests of the cache: suppression, batches, statuses, followers, long chains, and a model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +11,6 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::decoupler;
 use crate::metrics::SyncerMetrics;
-use crate::model::SyncerType;
 use crate::model::{AsOf, Key, SyncStatus, SyncerEvent, Update, UpdateType, Value};
 
 fn update(key: &str, value: Option<&str>, update_type: UpdateType) -> Update {
@@ -34,7 +33,7 @@ fn del(key: &str) -> Update {
 }
 
 fn cache(max_batch_size: usize) -> (SnapCache, Reader, SyncerMetrics) {
-    let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let metrics = SyncerMetrics::unregistered();
     let (cache, reader) = SnapCache::new(max_batch_size, metrics.clone());
     (cache, reader, metrics)
 }
@@ -126,7 +125,7 @@ fn a_newcomer_starts_from_the_newest_content() {
 }
 
 #[tokio::test]
-async fn a_follower_reads_what_is_left_when_the_cache_is_gone_and_then_ends() {
+async fn a_follower_reads_the_rest_when_the_cache_is_gone_and_then_ends() {
     let (mut cache, reader, _) = cache(1);
     let mut trail = reader.follow();
     cache.apply(vec![SyncerEvent::Updates(vec![put("/a", "1"), put("/b", "1")])]);
@@ -148,7 +147,7 @@ async fn a_blocked_follower_can_be_stopped() {
     assert!(follower.await.expect("the follower does not panic").is_none());
 }
 
-/// Follows on a thread of its own, `pause`ing after every so many crumbs, and rebuilds the content from the deltas.
+/// Follows in a task of its own, yields after every `lag` crumbs, and rebuilds the content from the deltas.
 fn follower(
     reader: &Reader,
     runtime: &tokio::runtime::Runtime,
@@ -178,7 +177,7 @@ fn follower(
     })
 }
 
-/// Drives `total` updates past followers of several speeds; everyone must see all and end with the map.
+/// Sends `total` updates past followers of several speeds; each must see all and end with the map.
 fn followers_see_everything(total: usize) {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(3).build().expect("a runtime can be built");
@@ -254,8 +253,8 @@ fn a_chain_of_a_million_crumbs_drops_without_recursion() {
     }
     assert_eq!(reader.newest().sequence, 1_000_000);
     drop((cache, reader));
-    // Far too small for a million calls, and large enough for the handler of the profiler's signal, which another test that runs
-    // beside this one may send to any thread: with 64 KiB it wrote beyond the end now and then.
+    // Far too small for a million calls, and large enough for the handler of the profiler's signal, which another test
+    // that runs beside this one may send to any thread: with 64 KiB it sometimes wrote beyond the end.
     std::thread::Builder::new()
         .stack_size(1 << 20)
         .spawn(move || {
@@ -268,7 +267,7 @@ fn a_chain_of_a_million_crumbs_drops_without_recursion() {
 }
 
 #[test]
-fn a_trail_that_is_dropped_behind_frees_only_what_nobody_else_holds() {
+fn dropping_a_trail_frees_only_crumbs_that_no_other_trail_holds() {
     let (mut cache, reader, _) = cache(1);
     let slow = reader.follow();
     for n in 0..10 {
@@ -319,10 +318,10 @@ async fn the_task_reports_at_the_start_on_every_status_and_while_idle() {
     task.await.expect("the task does not panic");
 }
 
-/// A cache that the datastore never vouched for is as old as itself, so that somebody notices; one whose kinds the datastore
-/// does not know lacks nothing.
+/// A cache for which the datastore never vouched is as old as itself, so that this is noticed; one whose kinds the
+/// datastore does not know lacks nothing.
 #[tokio::test(start_paused = true)]
-async fn what_was_never_in_sync_ages_from_the_start() {
+async fn a_cache_that_was_never_in_sync_ages_from_the_start() {
     let (mut cache, _reader, metrics) = cache(100);
     let shown = |cache: &SnapCache| {
         cache.observe_age(SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
@@ -342,7 +341,7 @@ async fn what_was_never_in_sync_ages_from_the_start() {
 }
 
 #[tokio::test]
-async fn the_task_publishes_what_was_sent_before_its_source_ended() {
+async fn the_task_publishes_everything_sent_before_its_source_ended() {
     let (cache, reader, _) = cache(100);
     let (sender, from) = decoupler::channel(1000);
     for n in 0..300 {
@@ -392,7 +391,7 @@ proptest! {
             let content: BTreeMap<Key, String> = reader.newest().map.iter().map(text).collect();
             prop_assert_eq!(&content, &model);
         }
-        // The difference of any two versions leads from the one to the other: what catching up relies on.
+        // The difference of any two versions leads from one to the other: catch-ups rely on that.
         for (older, newer) in crumbs.iter().zip(crumbs.iter().rev()) {
             let mut content: BTreeMap<Key, String> = older.map.iter().map(text).collect();
             for item in older.map.diff(&newer.map) {

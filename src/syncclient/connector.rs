@@ -1,4 +1,4 @@
-//! How the client gets a byte stream to an address: TCP, TLS over TCP, or whatever a test or simulation has.
+//! Byte streams to an address: TCP, TLS over TCP, or the streams of a test or simulation.
 
 use std::future::Future;
 use std::io;
@@ -11,7 +11,7 @@ use tokio_util::either::Either;
 
 use crate::tls::{ClientTls, Purpose, client, handshake_error};
 
-/// Makes streams. The driver bounds the time that it takes.
+/// Makes streams. The driver bounds the time for it.
 pub trait Connector: Send + Sync + 'static {
     /// The stream.
     type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;

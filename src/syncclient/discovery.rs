@@ -1,6 +1,6 @@
-//! Finds the servers of a Kubernetes service, nearest first, and keeps finding them.
+//! Finds the servers of a Kubernetes service, nearest first, and keeps finding them. Feature `discovery`.
 //!
-//! Reads `EndpointSlice`s through a [`Datastore`] (the Kubernetes API, or what a test has) and gives the client's driver a list
+//! Reads `EndpointSlice`s through a [`Datastore`] (the Kubernetes API, or a test's) and gives the client's driver a list
 //! of addresses that is right at every moment.
 //!
 //! ```text
@@ -8,35 +8,36 @@
 //! ```
 //!
 //! Invariants: only endpoints that are ready, by the port of the given name; those on the client's own node come first, then
-//! those of its zone, then all others, each group in a random order, so that clients spread; an API server that goes away takes
-//! nothing away; the list changes only when the servers do.
+//! those of its zone, then all others, each group in a random order, so that clients spread; the addresses stay when the API
+//! server goes away; the list changes only when the servers do.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use rand::seq::SliceRandom as _;
 use tokio::sync::{mpsc, watch};
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::Error;
-use crate::datastore::Datastore;
-use crate::datastore::kubernetes::{KubernetesConfig, KubernetesStore, Scope};
-use crate::model::kinds::ENDPOINT_SLICE;
-use crate::replicas::{Replica, Replicas, Service};
+use super::builder::ClientBuilder;
+use super::error::Error;
+use super::finder::{Finder, Found, Servers};
+use crate::calico::kinds::ENDPOINT_SLICE;
+use crate::datastore::kubernetes::KubernetesStore;
+use crate::datastore::labels::BadSelector;
+use crate::datastore::{Datastore, Selection};
+use crate::replicas::{Replica, Replicas};
 use crate::syncer::kind_watch::{KindEvent, KindHub, KindStatus, Subscriber};
+
+pub use crate::datastore::kubernetes::KubernetesConfig;
+pub use crate::replicas::Service;
 
 /// Events that may wait between the watch and us. Each is taken in at once.
 const EVENTS: usize = 4;
 
-/// How long a client waits for the API server's first answer before it says that there is none. It goes on waiting.
-const FIRST_ANSWER: Duration = Duration::from_secs(10);
-
-/// Where servers are looked for, and what counts as near.
+/// The service whose servers are looked for, and the client's own place.
 #[derive(Clone, Debug)]
 pub struct Discovery {
     datastore: Arc<dyn Datastore>,
@@ -47,6 +48,7 @@ pub struct Discovery {
 
 impl Discovery {
     /// Looks for the servers of `service` in a datastore that holds `EndpointSlice`s.
+    #[doc(hidden)]
     #[must_use]
     pub fn new(datastore: Arc<dyn Datastore>, service: Service) -> Self {
         Self { datastore, service, node: None, zone: None }
@@ -58,8 +60,9 @@ impl Discovery {
     /// The configuration makes no client. An API server that is away is an event later.
     pub fn connect(config: KubernetesConfig, service: Service) -> Result<Self, Error> {
         let failed = |reason: String| Error::Discovery { service: service.to_string(), reason };
-        let store = KubernetesStore::connect(KubernetesConfig { scope: Some(scope(&service)), ..config });
-        Ok(Self::new(Arc::new(store.map_err(|error| failed(error.to_string()))?), service))
+        slices(&service).map_err(|error| failed(error.to_string()))?;
+        let store = KubernetesStore::connect(config).map_err(|error| failed(error.to_string()))?;
+        Ok(Self::new(Arc::new(store), service))
     }
 
     /// The node that the client runs on: servers there come first.
@@ -75,23 +78,6 @@ impl Discovery {
     pub fn zone(mut self, zone: impl Into<String>) -> Self {
         self.zone = Some(zone.into());
         self
-    }
-
-    /// Starts looking, until cancelled or until the result is dropped. Must be called on a tokio runtime.
-    pub(super) fn start(self, seed: u64, cancel: &CancellationToken) -> Discovered {
-        let service = self.service.to_string();
-        let (found, result) = watch::channel(None);
-        let (events_in, events) = mpsc::channel(EVENTS);
-        let mut hub = KindHub::new(self.datastore.clone(), seed);
-        hub.subscribe(ENDPOINT_SLICE, Subscriber::new(0, events_in));
-        let watches = hub.statuses();
-        let stop = cancel.child_token();
-        let _watching = tokio::spawn(hub.run(stop.clone()));
-        let _following = tokio::spawn(async move {
-            self.follow(events, &found, seed, &stop).await;
-            stop.cancel();
-        });
-        Discovered { service, found: result, watches }
     }
 
     async fn follow(
@@ -124,11 +110,11 @@ impl Discovery {
             known = now;
             let addresses = order(known.iter().flatten(), self.node.as_deref(), self.zone.as_deref(), &mut rng);
             debug!(service = %self.service, ?addresses, "servers of the service");
-            found.send_replace(Some(if addresses.is_empty() { Err(self.nobody()) } else { Ok(addresses) }));
+            found.send_replace(Some(if addresses.is_empty() { Err(self.none_ready()) } else { Ok(addresses) }));
         }
     }
 
-    fn nobody(&self) -> String {
+    fn none_ready(&self) -> String {
         format!(
             "no ready endpoint with a TCP port named {:?}; check the names of service, namespace and port, and whether its \
              pods are ready",
@@ -138,53 +124,46 @@ impl Discovery {
 }
 
 /// The slices of a service and no others.
-#[must_use]
-pub fn scope(service: &Service) -> Scope {
-    let label_selector = format!("{}={}", Service::LABEL, service.name);
-    Scope { namespace: service.namespace.clone(), label_selector }
+///
+/// # Errors
+/// The name is none that a service can have.
+pub fn slices(service: &Service) -> Result<Selection, BadSelector> {
+    let selection = Selection::from(ENDPOINT_SLICE).in_namespaces([service.namespace.as_str()]);
+    selection.with_labels(&format!("{}={}", Service::LABEL, service.name))
 }
 
-/// What was found: addresses in the order to try them, or why there are none.
-type Found = Result<Vec<String>, String>;
-
-/// The near end of a [`Discovery`] that runs.
-#[derive(Debug)]
-pub(super) struct Discovered {
-    service: String,
-    found: watch::Receiver<Option<Found>>,
-    watches: watch::Receiver<Vec<watch::Receiver<KindStatus>>>,
-}
-
-impl Discovered {
-    /// Whose servers are looked for, for people.
-    pub(super) fn service(&self) -> &str {
-        &self.service
-    }
-
-    /// The addresses now; waits for the first answer, but not for ever.
-    ///
-    /// # Errors
-    /// Why there are none.
-    pub(super) async fn addresses(&mut self) -> Result<Vec<String>, Error> {
-        // When the time is over or the task has ended, what there is says why.
-        let _known = timeout(FIRST_ANSWER, self.found.wait_for(Option::is_some)).await.is_ok();
-        let found = self.found.borrow_and_update().clone();
-        found
-            .unwrap_or_else(|| Err(self.trouble()))
-            .map_err(|reason| Error::Discovery { service: self.service.clone(), reason })
-    }
-
-    /// Waits until something else is found.
-    pub(super) async fn changed(&mut self) {
-        if self.found.changed().await.is_err() {
-            std::future::pending().await
+impl Finder for Discovery {
+    fn start(&self, seed: u64, cancel: &CancellationToken) -> Servers {
+        let (found, result) = watch::channel(None);
+        let (events_in, events) = mpsc::channel(EVENTS);
+        let mut hub = KindHub::new(self.datastore.clone(), seed);
+        match slices(&self.service) {
+            Ok(slices) => hub.subscribe(slices, Subscriber::new(0, events_in)),
+            Err(error) => drop(found.send_replace(Some(Err(error.to_string())))),
         }
+        let watches = hub.statuses();
+        let stop = cancel.child_token();
+        let _watching = tokio::spawn(hub.run(stop.clone()));
+        let this = self.clone();
+        let _following = tokio::spawn(async move {
+            this.follow(events, &found, seed, &stop).await;
+            stop.cancel();
+        });
+        Servers::new(self.service.to_string(), result, move || trouble(&watches.borrow()))
     }
+}
 
-    fn trouble(&self) -> String {
-        let watches = self.watches.borrow();
-        let error = watches.iter().find_map(|watch| watch.borrow().error.clone());
-        error.unwrap_or_else(|| "the API server has not answered yet".to_owned())
+/// The reason why the API server has not answered yet.
+fn trouble(watches: &[watch::Receiver<KindStatus>]) -> String {
+    let error = watches.iter().find_map(|watch| watch.borrow().error.clone());
+    error.unwrap_or_else(|| "the API server has not answered yet".to_owned())
+}
+
+impl ClientBuilder {
+    /// Finds servers by their Kubernetes service, if no addresses are given. Feature `discovery`.
+    #[must_use]
+    pub fn discovery(self, discovery: Discovery) -> Self {
+        self.finder(discovery)
     }
 }
 
@@ -210,7 +189,7 @@ fn order<'a>(
     };
     let mut nearest: Vec<&Replica> = replicas.clone().collect();
     nearest.shuffle(rng);
-    // Stable: what is equally far stays shuffled.
+    // Stable: servers that are equally far stay shuffled.
     nearest.sort_by_key(distance);
     nearest.into_iter().flat_map(|replica| &replica.addresses).map(SocketAddr::to_string).collect()
 }
@@ -218,6 +197,7 @@ fn order<'a>(
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::time::Duration;
 
     use proptest::prelude::*;
     use serde_json::{Value, json};
@@ -268,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn without_node_and_zone_everybody_is_first_for_somebody() {
+    fn without_node_and_zone_every_server_is_first_for_some_client() {
         let firsts: BTreeSet<String> = (0..200).map(|seed| hosts(&cluster(), None, None, seed)[0].clone()).collect();
         assert_eq!(firsts.len(), 5, "{firsts:?}");
         assert_eq!(hosts(&cluster(), None, None, 3), hosts(&cluster(), None, None, 3));
@@ -276,7 +256,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nobody_is_lost_and_the_near_come_first(
+        fn no_server_is_lost_and_the_near_come_first(
             servers in proptest::collection::vec((0_u8..4, 0_u8..3), 0..20), node in 0_u8..4, zone in 0_u8..3, seed: u64,
         ) {
             let replicas: Vec<Replica> = servers.iter().enumerate()
@@ -316,7 +296,7 @@ mod tests {
         }
     }
 
-    fn start(store: &MemoryStore) -> Discovered {
+    fn start(store: &MemoryStore) -> Servers {
         Discovery::new(Arc::new(store.clone()), service()).node("n2").start(7, &CancellationToken::new())
     }
 
@@ -324,31 +304,31 @@ mod tests {
     async fn the_list_is_kept_fresh_and_outlives_the_api_server() {
         let store = MemoryStore::new();
         store.put(&ENDPOINT_SLICE, slice("a", &[1, 2]));
-        let mut discovered = start(&store);
-        assert_eq!(discovered.addresses().await, Ok(vec!["10.0.0.2:5473".to_owned(), "10.0.0.1:5473".to_owned()]));
+        let mut servers = start(&store);
+        assert_eq!(servers.addresses().await, Ok(vec!["10.0.0.2:5473".to_owned(), "10.0.0.1:5473".to_owned()]));
         store.put(&ENDPOINT_SLICE, slice("a", &[3]));
-        discovered.changed().await;
-        assert_eq!(discovered.addresses().await, Ok(vec!["10.0.0.3:5473".to_owned()]));
+        servers.changed().await;
+        assert_eq!(servers.addresses().await, Ok(vec!["10.0.0.3:5473".to_owned()]));
         store.refuse(&ENDPOINT_SLICE, usize::MAX);
         store.end_watches(&ENDPOINT_SLICE, WatchFault::Breaks);
         tokio::time::sleep(Duration::from_secs(3600)).await;
-        assert_eq!(discovered.addresses().await, Ok(vec!["10.0.0.3:5473".to_owned()]));
+        assert_eq!(servers.addresses().await, Ok(vec!["10.0.0.3:5473".to_owned()]));
         store.refuse(&ENDPOINT_SLICE, 0);
         store.put(&ENDPOINT_SLICE, slice("b", &[2]));
-        discovered.changed().await;
-        assert_eq!(discovered.addresses().await.map(|addresses| addresses.len()), Ok(2));
+        servers.changed().await;
+        assert_eq!(servers.addresses().await.map(|addresses| addresses.len()), Ok(2));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn why_there_is_nobody_is_said() {
+    async fn the_reason_for_no_server_is_told() {
         let store = MemoryStore::new();
-        let mut discovered = start(&store);
-        let nobody = discovered.addresses().await.expect_err("there is nobody").to_string();
-        assert!(nobody.starts_with("find servers of service kube-system/calico-typha: no ready endpoint"), "{nobody}");
+        let mut servers = start(&store);
+        let none = servers.addresses().await.expect_err("there is no server").to_string();
+        assert!(none.starts_with("find servers of service kube-system/calico-typha: no ready endpoint"), "{none}");
 
         let store = MemoryStore::new();
         store.set_absent(&ENDPOINT_SLICE, true);
-        let absent = start(&store).addresses().await.expect_err("there is nobody").to_string();
+        let absent = start(&store).addresses().await.expect_err("there is no server").to_string();
         assert!(absent.contains("no EndpointSlices"), "{absent}");
 
         let store = MemoryStore::new();
@@ -361,10 +341,10 @@ mod tests {
     async fn it_ends_with_its_reader() {
         let store = MemoryStore::new();
         store.put(&ENDPOINT_SLICE, slice("a", &[1]));
-        let mut discovered = start(&store);
-        discovered.addresses().await.expect("somebody");
+        let mut servers = start(&store);
+        servers.addresses().await.expect("a server");
         store.open_watches(&ENDPOINT_SLICE, 1).await;
-        drop(discovered);
+        drop(servers);
         store.open_watches(&ENDPOINT_SLICE, 0).await;
     }
 }

@@ -1,6 +1,6 @@
 //! The task behind a client: connects, feeds a session, passes events on, comes back when the connection is lost.
 //!
-//! Everything that decides is elsewhere ([`super::session`], [`super::tracker`], [`super::rotation`]); this owns stream, clock and
+//! All decisions are made elsewhere ([`super::session`], [`super::tracker`], [`super::rotation`]); this owns stream, clock and
 //! channels.
 
 use std::time::Duration;
@@ -12,43 +12,45 @@ use tokio::time::{Instant, MissedTickBehavior, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::connector::Connector;
-use super::discovery::Discovered;
+use super::error::Error;
+use super::event::{ServerInfo, SyncEvent};
+use super::finder::Servers;
 use super::rotation::Rotation;
 use super::session::calico::CalicoSession;
 use super::session::native::NativeSession;
 use super::session::{Incoming, Session};
+use super::settings::{Protocol, Settings};
 use super::tracker::{Output, Tracker};
-use super::{ClientBuilder, Error, Identity, Protocol, ServerInfo, SyncEvent, Timeouts};
 use crate::syncproto::native::KeyError;
 use crate::tls::{Purpose, stream_error};
 
-/// How often the server is told what was applied, while it changes.
+/// Time between two acknowledgements, while there is something to acknowledge.
 const ACK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Room for one read. A chunk of a compressed snapshot fits.
 const READ_BYTES: usize = 64 << 10;
 
-/// How long a good-mannered close may take.
+/// Longest time for a close with a goodbye.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long a server's last words are looked for when nothing can be written to it any more. They are here already, or never.
+/// Longest time to read a server's last words when writing to it has failed. They are here already, or never come.
 const LAST_WORDS: Duration = Duration::from_millis(250);
 
-/// What fails when the server has closed its end.
+/// The step that fails when the server has closed its end.
 const WRITING: &str = "write to server";
 
-/// What a server that closes before its hello means by it, most likely.
+/// The likely causes when a server closes before its hello.
 const CLOSED_EARLY: &str =
     " before its hello: it may not speak this protocol, want TLS, or refuse this syncer; its log says why";
 
-/// Where a consumer stands, on which connection.
+/// A consumer's position, and the connection that it belongs to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Applied {
     connection: u64,
     seq: u64,
 }
 
-/// What goes to the consumer: an event, and where it stands once it has applied it.
+/// A message to the consumer: an event, and the consumer's position once it has applied it.
 #[derive(Debug)]
 pub(super) struct Item {
     pub(super) event: Option<SyncEvent>,
@@ -58,20 +60,17 @@ pub(super) struct Item {
 /// See the module.
 pub(super) struct Driver<C> {
     connector: C,
-    identity: Identity,
-    protocol: Protocol,
-    timeouts: Timeouts,
-    max_attempts: Option<u32>,
+    settings: Settings,
     events: mpsc::Sender<Item>,
     applied: watch::Receiver<Applied>,
     errors: mpsc::Receiver<KeyError>,
     cancel: CancellationToken,
     tracker: Tracker,
     rotation: Rotation,
-    /// Where addresses come from that are not given.
-    discovered: Option<Discovered>,
-    /// Whether the last look there was in vain.
-    nobody_found: bool,
+    /// The source of addresses that are not given.
+    servers: Option<Servers>,
+    /// Whether it had no address at the last look.
+    none_found: bool,
     connection: u64,
 }
 
@@ -80,39 +79,37 @@ struct Connection<S> {
     stream: S,
     session: Box<dyn Session>,
     address: String,
-    /// When the server took the client.
+    /// The time at which the server took the client.
     since: Option<Instant>,
-    /// What the server was last told.
+    /// The sequence number of the last acknowledgement.
     acknowledged: u64,
 }
 
 impl<C: Connector> Driver<C> {
     pub(super) fn new(
         connector: C,
-        builder: ClientBuilder,
+        mut settings: Settings,
         events: mpsc::Sender<Item>,
         applied: watch::Receiver<Applied>,
         errors: mpsc::Receiver<KeyError>,
         cancel: CancellationToken,
     ) -> Self {
-        let seed = builder.seed.unwrap_or_else(rand::random);
-        // Addresses that are given count more than those that could be found.
-        let discovery = builder.discovery.filter(|_| builder.addresses.is_empty());
-        let discovered = discovery.map(|discovery| discovery.start(seed, &cancel));
+        let seed = settings.seed.unwrap_or_else(rand::random);
+        // Given addresses count more than those of a search.
+        let finder = settings.finder.take().filter(|_| settings.addresses.is_empty());
+        let servers = finder.map(|finder| finder.start(seed, &cancel));
+        let rotation = Rotation::new(std::mem::take(&mut settings.addresses), seed);
         Self {
             connector,
-            identity: builder.identity,
-            protocol: builder.protocol,
-            timeouts: builder.timeouts,
-            max_attempts: builder.max_attempts,
+            settings,
             events,
             applied,
             errors,
             cancel,
-            tracker: Tracker::new(),
-            rotation: Rotation::new(builder.addresses, seed),
-            discovered,
-            nobody_found: false,
+            tracker: Tracker::default(),
+            rotation,
+            servers,
+            none_found: false,
             connection: 0,
         }
     }
@@ -150,7 +147,7 @@ impl<C: Connector> Driver<C> {
                 (Some(held), _) => self.rotation.on_lost(held, Vec::new()),
                 (None, _) => self.rotation.on_failed(),
             };
-            let give_up = self.max_attempts.is_some_and(|max| self.rotation.failures() >= max);
+            let give_up = self.settings.max_attempts.is_some_and(|max| self.rotation.failures() >= max);
             let retry_in = (!give_up).then_some(pause);
             tracing::debug!(%address, %reason, ?retry_in, "not connected");
             let event = SyncEvent::Disconnected { address, reason, retry_in };
@@ -166,60 +163,60 @@ impl<C: Connector> Driver<C> {
         }
     }
 
-    /// The address for the next try, after a pause; or why there is none, and where it was looked for. Where none was found
-    /// before, one that is found ends the pause.
+    /// The address for the next try, after a pause; or the reason why there is none, and the place of the search. If none was
+    /// found before, a new one ends the pause.
     ///
     /// # Cancel safety
     /// A cancelled call has picked nothing.
     async fn next_address(&mut self, pause: Duration) -> Result<String, (String, Error)> {
         let pausing = tokio::time::sleep(pause);
-        let Some(discovered) = &mut self.discovered else {
+        let Some(servers) = &mut self.servers else {
             pausing.await;
             let nothing = || ("no address".to_owned(), Error::Connect { reason: "no address is given".to_owned() });
             return self.rotation.pick().ok_or_else(nothing);
         };
-        if self.nobody_found {
+        if self.none_found {
             tokio::select! {
                 () = pausing => {}
-                () = discovered.changed() => {}
+                () = servers.changed() => {}
             }
         } else {
             pausing.await;
         }
-        let problem = match discovered.addresses().await {
+        let problem = match servers.addresses().await {
             Ok(addresses) => {
                 self.rotation.set_addresses(addresses);
                 None
             }
             Err(error) => Some(error),
         };
-        self.nobody_found = problem.is_some();
-        // Where a server said to go counts even when nothing is found now; so does what was found before.
+        self.none_found = problem.is_some();
+        // A server that a goodbye named counts even when nothing is found now; so do the servers that were found before.
         let nowhere = || {
             let error = problem.unwrap_or(Error::Connect { reason: "no address was found".to_owned() });
-            (format!("service {}", discovered.service()), error)
+            (format!("service {}", servers.service()), error)
         };
         self.rotation.pick().ok_or_else(nowhere)
     }
 
     async fn connect(&self, address: &str) -> Result<C::Stream, Error> {
-        match timeout(self.timeouts.connect, self.connector.connect(address)).await {
+        match timeout(self.settings.timeouts.connect, self.connector.connect(address)).await {
             Ok(Ok(stream)) => Ok(stream),
             Ok(Err(error)) => Err(Error::Connect { reason: error.to_string() }),
-            Err(_) => Err(Error::Timeout { doing: "connect", after: self.timeouts.connect }),
+            Err(_) => Err(Error::Timeout { doing: "connect", after: self.settings.timeouts.connect }),
         }
     }
 
-    /// Serves a connection to its end. Returns why it ended, and how long it held after the server's hello.
+    /// Serves a connection to its end. Returns the reason of the end, and the time since the server's hello.
     async fn serve(&mut self, stream: C::Stream, address: &str) -> (Error, Option<Duration>) {
         self.connection += 1;
         let conn_id = rand::random();
-        let session: Box<dyn Session> = match &self.protocol {
+        let session: Box<dyn Session> = match &self.settings.protocol {
             Protocol::Native { compressions } => {
-                Box::new(NativeSession::new(self.identity.clone(), compressions.clone(), conn_id))
+                Box::new(NativeSession::new(self.settings.identity.clone(), compressions.clone(), conn_id))
             }
             Protocol::Calico { compression } => {
-                Box::new(CalicoSession::new(self.identity.clone(), *compression, conn_id))
+                Box::new(CalicoSession::new(self.settings.identity.clone(), *compression, conn_id))
             }
         };
         let mut connection = Connection { stream, session, address: address.to_owned(), since: None, acknowledged: 0 };
@@ -253,7 +250,7 @@ impl<C: Connector> Driver<C> {
         let cancel = self.cancel.clone();
         let mut acks = tokio::time::interval(ACK_INTERVAL);
         acks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut deadline = Instant::now() + self.timeouts.read;
+        let mut deadline = Instant::now() + self.settings.timeouts.read;
         loop {
             input.reserve(READ_BYTES);
             let read = tokio::select! {
@@ -268,7 +265,7 @@ impl<C: Connector> Driver<C> {
                 read = timeout_at(deadline, connection.stream.read_buf(input)) => read,
             };
             match read {
-                Err(_) => return Err(Error::Timeout { doing: "read from server", after: self.timeouts.read }),
+                Err(_) => return Err(Error::Timeout { doing: "read from server", after: self.settings.timeouts.read }),
                 Ok(Err(error)) => {
                     return Err(Error::Io { doing: "read from server", reason: stream_error(&error, Purpose::Server) });
                 }
@@ -282,7 +279,7 @@ impl<C: Connector> Driver<C> {
                 self.send(&mut connection.stream, &mut out).await?;
                 self.on_incoming(incoming, connection).await?;
                 // Counted from here: the time that a slow consumer takes is not the server's.
-                deadline = Instant::now() + self.timeouts.read;
+                deadline = Instant::now() + self.settings.timeouts.read;
             }
             self.send(&mut connection.stream, &mut out).await?;
         }
@@ -292,8 +289,8 @@ impl<C: Connector> Driver<C> {
         match incoming {
             Incoming::Hello(server) => self.on_hello(server, connection).await,
             Incoming::Updates(mut updates, seq) => {
-                if !self.identity.prefixes.is_empty() {
-                    let prefixes = &self.identity.prefixes;
+                if !self.settings.identity.prefixes.is_empty() {
+                    let prefixes = &self.settings.identity.prefixes;
                     updates.retain(|update| prefixes.iter().any(|prefix| update.key.starts_with(prefix.as_str())));
                 }
                 let applied = seq.map(|seq| Applied { connection: self.connection, seq });
@@ -324,7 +321,7 @@ impl<C: Connector> Driver<C> {
         self.emit_all(outputs, None).await
     }
 
-    /// Appends an acknowledgement if there is something to say.
+    /// Appends an acknowledgement if there is something to acknowledge.
     fn acknowledge(&mut self, connection: &mut Connection<C::Stream>, out: &mut BytesMut) {
         if connection.since.is_none() {
             return;
@@ -347,13 +344,13 @@ impl<C: Connector> Driver<C> {
             stream.write_all(out).await?;
             stream.flush().await
         };
-        match timeout(self.timeouts.write, write).await {
+        match timeout(self.settings.timeouts.write, write).await {
             Ok(Ok(())) => {
                 out.clear();
                 Ok(())
             }
             Ok(Err(error)) => Err(Error::Io { doing: WRITING, reason: stream_error(&error, Purpose::Server) }),
-            Err(_) => Err(Error::Timeout { doing: WRITING, after: self.timeouts.write }),
+            Err(_) => Err(Error::Timeout { doing: WRITING, after: self.settings.timeouts.write }),
         }
     }
 
@@ -384,7 +381,7 @@ impl<C: Connector> Driver<C> {
     }
 }
 
-/// The goodbye of a server that has closed its end, if it said one: what it sent before can still be read when writing fails.
+/// The goodbye of a server that has closed its end, if it said one: bytes that it sent before can still be read when writing fails.
 async fn last_words<S: AsyncRead + Unpin>(connection: &mut Connection<S>, input: &mut BytesMut) -> Option<Error> {
     let mut unsent = BytesMut::new();
     let reading = async {

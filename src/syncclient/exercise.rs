@@ -6,8 +6,8 @@ use super::Identity;
 use super::session::calico::CalicoSession;
 use super::session::native::NativeSession;
 use super::session::{Incoming, Session};
-use crate::model::SyncerType;
-use crate::model::release::Release;
+use crate::calico::release::Release;
+use crate::calico::syncers::FELIX;
 use crate::syncproto::native::Compression;
 
 /// Most messages that are taken from one input: a compressed one may hold many.
@@ -29,7 +29,7 @@ fn session(protocol: usize) -> Box<dyn Session> {
     let identity = Identity {
         agent: "agent".to_owned(),
         version: "1".to_owned(),
-        syncer: SyncerType::Felix,
+        syncer: FELIX,
         prefixes: Vec::new(),
         dialect: Release::Master,
     };

@@ -1,4 +1,4 @@
-//! Which address to try next, and when. No I/O, no clock; random numbers come from a seed.
+//! The address of the next try, and the pause before it. No I/O, no clock; random numbers come from a seed.
 //!
 //! Addresses are tried in turn. A pass over all of them without success doubles the pause, up to a limit; every pause is drawn
 //! at random, so that thousands of clients of a server that went away do not come back at once. A connection that held for a
@@ -12,11 +12,11 @@ use std::time::Duration;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Pause between tries of the first pass, and what later pauses are multiples of.
+/// Pause between tries of the first pass. Later pauses are multiples of it.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Longest pause between tries. An agent without a server is blind; ten seconds of that are noticed, a flood of tries by a
-/// large cluster is what this prevents.
+/// Longest pause between tries. An agent without a server is blind, and people notice ten seconds of that; shorter pauses would
+/// let a large cluster flood a server with tries.
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// Pause after the loss of a connection that held: spreads the clients of a server that restarts.
@@ -28,8 +28,8 @@ const STABLE: Duration = Duration::from_secs(10);
 /// Most addresses of a goodbye that are tried.
 const MAX_ALTERNATIVES: usize = 16;
 
-/// How many goodbyes in a row are followed without the usual pause. A rollout that catches a client twice is ordinary; more
-/// often, servers disagree on who should serve it.
+/// Number of goodbyes in a row that are followed without the usual pause. A rollout that catches a client twice is ordinary; more
+/// often, servers disagree on where the client belongs.
 const MAX_HOPS: u32 = 3;
 
 /// See the module.
@@ -40,7 +40,7 @@ pub struct Rotation {
     alternatives: VecDeque<String>,
     /// Tries since the last success.
     failures: u32,
-    /// Those of them that the pauses grow with: not at an alternative.
+    /// Those of them that make the pauses grow: all but tries at an alternative.
     setbacks: u32,
     /// Goodbyes followed since the last connection that held.
     hops: u32,
@@ -84,7 +84,7 @@ impl Rotation {
         })
     }
 
-    /// A try failed. Returns how long to wait before the next.
+    /// A try failed. Returns the pause before the next.
     pub fn on_failed(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         if !self.at_alternative {
@@ -93,7 +93,7 @@ impl Rotation {
         if !self.alternatives.is_empty() && self.hops <= MAX_HOPS { self.spread(FIRST_PAUSE) } else { self.growing() }
     }
 
-    /// A connection that held for `held` is lost. `alternatives` are where its server said to go. Returns how long to wait
+    /// A connection that held for `held` is lost. `alternatives` are the servers that its goodbye named. Returns the pause
     /// before the next try.
     pub fn on_lost(&mut self, held: Duration, alternatives: Vec<String>) -> Duration {
         self.alternatives = alternatives.into_iter().take(MAX_ALTERNATIVES).collect();
@@ -148,7 +148,7 @@ mod tests {
         texts.iter().map(|&text| text.to_owned()).collect()
     }
 
-    /// Fails at so many addresses and says which.
+    /// Fails `times` times, and returns the addresses that were tried.
     fn fail(rotation: &mut Rotation, times: usize) -> Vec<String> {
         let next = |_| {
             let address = rotation.pick().expect("there are addresses");
@@ -211,7 +211,7 @@ mod tests {
             let pause = rotation.on_failed();
             assert!(pause <= FIRST_PAUSE, "{left} left: {pause:?}");
         }
-        assert_eq!(rotation.failures(), 10, "they count for whoever gives up after some tries");
+        assert_eq!(rotation.failures(), 10, "they count for clients that give up after some tries");
         assert_eq!(rotation.pick().as_deref(), Some("a"));
         assert!(rotation.on_failed() <= FIRST_PAUSE, "the first setback at an address of ours");
     }

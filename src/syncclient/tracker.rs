@@ -1,6 +1,6 @@
-//! What the consumer holds, so that a change of servers is a resync and not a fresh start. No I/O, no clock.
+//! The consumer's keys, so that a change of servers is a resync and not a fresh start. No I/O, no clock.
 //!
-//! The driver feeds in what a server says; out come the events for the consumer. Values are not kept, only their digests.
+//! The driver feeds in a server's messages; out come the events for the consumer. Values are not kept, only their digests.
 //!
 //! ```text
 //!             on_connected              in-sync from the server: stale keys are deleted,
@@ -12,19 +12,19 @@
 //! Invariants:
 //! - a key is deleted only if a server said so, or if a server that is in sync did not mention it;
 //! - in-sync is reported only after all data that it covers, deletions included;
-//! - an update that changes nothing for the consumer is not passed on; what is passed on has the type that is right for the
-//!   consumer, whatever the server thought: new for a key that it does not hold, updated for one that it does.
+//! - an update that changes nothing for the consumer is not passed on; all others have the type that is right for the
+//!   consumer, not the server's: new for a key that it does not hold, updated for one that it does.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use crate::model::{Key, SyncStatus, Update, UpdateType, no_revision};
+use crate::model::{Key, SyncStatus, Update, UpdateType};
 
 /// Most deletions in one event, as many as a server puts into one message.
 const MAX_DELETIONS_PER_EVENT: usize = 1000;
 
-/// What a tracker passes on.
+/// An output of the tracker.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Changes for the consumer, in order, never empty.
@@ -33,12 +33,13 @@ pub enum Output {
     Status(SyncStatus),
 }
 
-/// How the tracker stands to servers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The tracker's relation to servers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
     /// No server.
+    #[default]
     Apart,
-    /// A server is being listened to that has not said in-sync yet.
+    /// A server sends its data and has not said in-sync yet.
     Resyncing,
     /// The server has been in sync.
     Following,
@@ -55,8 +56,8 @@ struct Held {
 /// 128 bits of two hashes keyed at random: equal for different values once in 3·10^38 comparisons, and not to be aimed at.
 type Digest = [u64; 2];
 
-/// See the module.
-#[derive(Debug)]
+/// See the module. By default the consumer holds nothing.
+#[derive(Debug, Default)]
 pub struct Tracker {
     phase: Phase,
     connection: u64,
@@ -67,26 +68,7 @@ pub struct Tracker {
     hashers: [RandomState; 2],
 }
 
-impl Default for Tracker {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl Tracker {
-    /// A tracker whose consumer holds nothing.
-    #[must_use]
-    pub fn new() -> Self {
-        Self {
-            phase: Phase::Apart,
-            connection: 0,
-            held: HashMap::new(),
-            stale: 0,
-            reported: None,
-            hashers: [RandomState::new(), RandomState::new()],
-        }
-    }
-
     /// Number of keys that the consumer holds.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -99,7 +81,7 @@ impl Tracker {
         self.held.is_empty()
     }
 
-    /// Apart => Resyncing. A server will now say all that it has.
+    /// Apart => Resyncing. A server will now send all its data.
     pub fn on_connected(&mut self) -> Vec<Output> {
         self.phase = Phase::Resyncing;
         self.connection += 1;
@@ -107,7 +89,7 @@ impl Tracker {
         self.report(SyncStatus::ResyncInProgress)
     }
 
-    /// Resyncing, Following => Apart. What is held stays held.
+    /// Resyncing, Following => Apart. All keys stay.
     pub fn on_disconnected(&mut self) -> Vec<Output> {
         self.phase = Phase::Apart;
         self.report(SyncStatus::ResyncInProgress)
@@ -159,7 +141,7 @@ impl Tracker {
         (before.digest != digest).then_some(update)
     }
 
-    /// Deletes what this connection has not mentioned, in key order.
+    /// Deletes the keys that this connection has not mentioned, in their order.
     fn delete_stale(&mut self) -> Vec<Output> {
         if self.stale == 0 {
             return Vec::new();
@@ -169,14 +151,7 @@ impl Tracker {
             self.held.extract_if(|_, held| held.connection != connection).map(|(key, _)| key).collect();
         self.stale = 0;
         stale.sort_unstable();
-        let deletion = |key: &Key| Update {
-            key: key.clone(),
-            value: None,
-            revision: no_revision(),
-            v3_resource_version: no_revision(),
-            ttl: Duration::ZERO,
-            update_type: UpdateType::Deleted,
-        };
+        let deletion = |key: &Key| Update::deletion(key.clone());
         stale.chunks(MAX_DELETIONS_PER_EVENT).map(|keys| Output::Updates(keys.iter().map(deletion).collect())).collect()
     }
 

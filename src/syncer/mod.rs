@@ -1,10 +1,17 @@
 //! Many watches in, one ordered stream out.
 //!
-//! [`kinds`](crate::model::kinds) names what can be watched. A [`kind_watch`] lists and watches one kind once per process. A [`watcher_cache`]
-//! turns its objects into updates for one syncer through a processor. A [`watcher_syncer`] merges a syncer's caches.
+//! A [`kind_watch`] lists and watches one kind once per process. A [`watcher_cache`] turns its objects into updates for one
+//! syncer through a [`processor`]. A [`watcher_syncer`] merges a syncer's caches. A [`spec`] says as data which kinds and
+//! processors a syncer has.
 
 pub mod kind_watch;
-pub mod pipelines;
-pub mod processors;
+#[cfg(feature = "server")]
+mod merger;
+#[cfg(feature = "server")]
+pub mod processor;
+#[cfg(feature = "server")]
+pub mod spec;
+#[cfg(feature = "server")]
 pub mod watcher_cache;
+#[cfg(feature = "server")]
 pub mod watcher_syncer;

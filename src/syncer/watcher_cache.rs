@@ -1,10 +1,10 @@
 //! Turns the objects of one source (one or several kinds, one processor) into the updates of one syncer.
 //!
-//! Fed with what a [`kind_watch`](super::kind_watch) delivers, feeds the merger of a
-//! [`watcher_syncer`](super::watcher_syncer). A state machine without I/O and clock; methods are named after events and
-//! append to `out` what follows from them.
+//! It takes the events of a [`kind_watch`](super::kind_watch), and its outputs go to the merger of a
+//! [`watcher_syncer`](super::watcher_syncer). A state machine without I/O and clock. Its methods are named after events, and
+//! append the outputs of an event to `out`.
 //!
-//! States of each kind, and what they say about the source's status:
+//! Phases of each kind, with their meaning for the source's status:
 //!
 //! ```text
 //!  Waiting (wait-for-ready) ── list started ──► Listing (resync) ── list ended ──► Synced (in-sync)
@@ -15,51 +15,52 @@
 //! ```
 //!
 //! Invariants:
-//! - per key, what comes out is New, then any number of Updated, then Deleted, and so on; a key whose object still has the
-//!   revision that was sent is not sent again, as in Calico. In a list the value has to be the same as well, for a datastore that
-//!   was restored from a backup gives revisions out a second time; so after a new list exactly the differences are sent;
-//! - a key is deleted only because its object is gone or no longer has it: a list that does not contain it, an event;
-//!   never because the kind or the datastore is away;
-//! - nothing comes out while the source is in wait-for-ready;
+//! - the updates of a key are New, then any number of Updated, then Deleted, and so on. A key whose object still has the
+//!   revision that was sent is not sent again, as in Calico. In a list the value has to be the same as well, because a datastore
+//!   that was restored from a backup uses revisions a second time. So after a new list exactly the differences are sent;
+//! - a key is deleted only if its object is gone or no longer has it, by a list without it or by an event; never because the
+//!   kind or the datastore is away;
+//! - there is no output while the source is in wait-for-ready;
 //! - an object that cannot be converted is reported and affects only its own keys.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tracing::warn;
 
-use super::processors::{ConvertError, ObjectEvent, Processor};
+use super::processor::{ConvertError, ObjectEvent, Processor};
 use crate::datastore::{Event, Kind, Malformed, Object, ObjectId, WatchBatch};
 use crate::metrics::SyncerMetrics;
 use crate::model::{AsOf, Key, KvPair, SyncStatus, Update, UpdateType, no_revision};
 use crate::problems::{Novelty, ProblemBook, shortened};
 
-/// What a cache says.
+/// An output of a cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CacheItem {
     /// Changes of keys, in order.
     Updates(Vec<Update>),
     /// The status of the source, after all updates before it.
     Status(SyncStatus),
-    /// The freshest moment that the source vouches for, after all updates before it.
+    /// The latest time for which the source vouches, after all updates before it.
     Vouch(Vouch),
 }
 
-/// How fresh a source is.
+/// The freshness of a source.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Vouch {
-    /// Nobody vouched for anything yet.
+    /// Nothing is vouched for yet.
     #[default]
     None,
-    /// Nothing to vouch for: the datastore does not know the kind.
+    /// There is nothing to vouch for: the datastore does not know the kind.
     Exempt,
-    /// Complete up to this moment.
+    /// The data is complete up to this time.
     At(AsOf),
 }
 
 impl Vouch {
-    /// The weaker of two: what both together vouch for.
+    /// The weaker of two: both together vouch for no more than that.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         match (self, other) {
@@ -70,7 +71,7 @@ impl Vouch {
     }
 }
 
-/// Calico's rule for several statuses: all in sync, or all waiting, or else in between.
+/// Calico's rule for the status of several sources: the status that all of them have, else resync.
 #[must_use]
 pub fn merge_statuses(statuses: impl IntoIterator<Item = SyncStatus>) -> SyncStatus {
     let mut statuses = statuses.into_iter();
@@ -79,14 +80,14 @@ pub fn merge_statuses(statuses: impl IntoIterator<Item = SyncStatus>) -> SyncSta
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum KindPhase {
     Waiting,
     Listing,
     Synced,
     Absent,
 }
 
-impl State {
+impl KindPhase {
     fn status(self) -> SyncStatus {
         match self {
             Self::Waiting => SyncStatus::WaitForDatastore,
@@ -97,46 +98,46 @@ impl State {
 }
 
 #[derive(Debug)]
-struct KindState {
+struct TrackedKind {
     kind: Kind,
-    state: State,
-    /// Counts lists; a key that was seen in an older one is in question.
+    phase: KindPhase,
+    /// Number of the present list; a key from an older list may be gone.
     list: u32,
     as_of: Option<AsOf>,
-    /// Objects that cannot be converted, and the list in which that was last seen.
+    /// Objects that cannot be converted, each with the number of the last list in which that was so.
     bad: HashMap<ObjectId, u32>,
 }
 
 #[derive(Debug)]
 struct Known {
-    /// Digests of the revision and of the value that were sent. By accident two texts have the same one in one of 2^64 cases.
+    /// Digests of the revision and of the value that were sent. Two texts have the same digest by accident in one of 2^64 cases.
     revision: u64,
     value: u64,
-    /// Index of the kind whose object has the key; [`NO_KIND`] for what the processor adds by itself. Small, for there is
-    /// one for each key.
+    /// Index of the kind whose object has the key; [`NO_KIND`] for pairs that belong to no object. Only 32 bits, because every
+    /// key has one.
     kind: u32,
     list: u32,
 }
 
-/// How the datastore told of an object.
+/// The way in which the datastore reported an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Told {
     List,
     Watch,
 }
 
-/// Owner of keys that belong to no object: no list makes them disappear.
+/// Owner of keys that belong to no object. No list removes them.
 const NO_KIND: u32 = u32::MAX;
 
-/// The index of a kind as [`Known`] has it.
+/// The index of a kind in [`Known`].
 fn owner(kind: usize) -> u32 {
     u32::try_from(kind).expect("a source has a handful of kinds")
 }
 
 /// The cache of one source. See the module's text.
 pub struct WatcherCache {
-    name: &'static str,
-    kinds: Vec<KindState>,
+    name: Arc<str>,
+    kinds: Vec<TrackedKind>,
     processor: Box<dyn Processor>,
     known: HashMap<Key, Known>,
     digests: RandomState,
@@ -157,15 +158,15 @@ impl WatcherCache {
     /// The cache of a source with these kinds. `name` is used in logs and for problems.
     #[must_use]
     pub fn new(
-        name: &'static str,
+        name: impl Into<Arc<str>>,
         kinds: Vec<Kind>,
         processor: Box<dyn Processor>,
         metrics: SyncerMetrics,
         problems: ProblemBook,
     ) -> Self {
-        let new = |kind| KindState { kind, state: State::Waiting, list: 0, as_of: None, bad: HashMap::new() };
+        let new = |kind| TrackedKind { kind, phase: KindPhase::Waiting, list: 0, as_of: None, bad: HashMap::new() };
         Self {
-            name,
+            name: name.into(),
             kinds: kinds.into_iter().map(new).collect(),
             processor,
             known: HashMap::new(),
@@ -180,8 +181,8 @@ impl WatcherCache {
 
     /// The source's name.
     #[must_use]
-    pub fn name(&self) -> &'static str {
-        self.name
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// The source's kinds; events name them by their index.
@@ -189,7 +190,7 @@ impl WatcherCache {
         self.kinds.iter().map(|state| &state.kind)
     }
 
-    /// Keys that are known to be there.
+    /// Number of known keys.
     #[must_use]
     pub fn len(&self) -> usize {
         self.known.len()
@@ -204,14 +205,14 @@ impl WatcherCache {
     /// A list of the kind begins.
     pub fn list_started(&mut self, kind: usize, out: &mut Vec<CacheItem>) {
         self.kinds[kind].list = self.kinds[kind].list.wrapping_add(1);
-        if self.kinds[kind].state != State::Absent {
-            self.kinds[kind].state = State::Listing;
+        if self.kinds[kind].phase != KindPhase::Absent {
+            self.kinds[kind].phase = KindPhase::Listing;
         }
         let others_have_objects = self
             .kinds
             .iter()
             .enumerate()
-            .any(|(other, state)| other != kind && matches!(state.state, State::Listing | State::Synced));
+            .any(|(other, state)| other != kind && matches!(state.phase, KindPhase::Listing | KindPhase::Synced));
         if !others_have_objects {
             self.processor.on_resync();
         }
@@ -227,17 +228,17 @@ impl WatcherCache {
         push_updates(updates, out);
     }
 
-    /// Objects of the list that began, of which no more is known. They count as absent.
+    /// Objects of the list that began that could not be read. They count as absent.
     pub fn malformed_listed(&mut self, kind: usize, malformed: &[Malformed]) {
         for Malformed { id, reason } in malformed {
             self.went_bad(kind, id, reason);
         }
     }
 
-    /// The list is complete: keys that it did not bring are gone.
+    /// The list is complete: keys that are not in it are gone.
     pub fn list_ended(&mut self, kind: usize, as_of: Option<AsOf>, out: &mut Vec<CacheItem>) {
         let mut updates = Vec::new();
-        self.kinds[kind].state = State::Synced;
+        self.kinds[kind].phase = KindPhase::Synced;
         self.kinds[kind].as_of = as_of;
         self.add_own_pairs(&mut updates);
         let list = self.kinds[kind].list;
@@ -249,7 +250,7 @@ impl WatcherCache {
             }
             stays
         });
-        // The map has no order of its own; a fixed one makes runs comparable.
+        // The map has no order. A fixed order makes runs comparable.
         gone.sort_unstable();
         updates.extend(gone.into_iter().map(deleted));
         push_updates(updates, out);
@@ -278,7 +279,7 @@ impl WatcherCache {
         push_updates(updates, out);
     }
 
-    /// All changes of this batch were passed to [`Self::changed`]; the position of the watch advanced to its revision.
+    /// All changes of this batch were passed to [`Self::changed`]. The watch advanced to the batch's revision.
     pub fn advanced(&mut self, kind: usize, batch: &WatchBatch, out: &mut Vec<CacheItem>) {
         if batch.events.is_empty() {
             self.processor.on_progress(&self.kinds[kind].kind.name, &batch.revision);
@@ -289,14 +290,14 @@ impl WatcherCache {
         }
     }
 
-    /// The datastore does not know the kind. What is known stays.
+    /// The datastore does not know the kind. Known keys stay.
     pub fn absent(&mut self, kind: usize, out: &mut Vec<CacheItem>) {
-        if self.kinds[kind].state == State::Waiting {
-            // Statuses go through resync on their way up, as agents expect.
-            self.kinds[kind].state = State::Listing;
+        if self.kinds[kind].phase == KindPhase::Waiting {
+            // Before in-sync the status is resync, as agents expect.
+            self.kinds[kind].phase = KindPhase::Listing;
             self.tell_status(out);
         }
-        self.kinds[kind].state = State::Absent;
+        self.kinds[kind].phase = KindPhase::Absent;
         let mut updates = Vec::new();
         self.add_own_pairs(&mut updates);
         push_updates(updates, out);
@@ -304,14 +305,14 @@ impl WatcherCache {
         self.tell_vouch(out);
     }
 
-    /// The datastore has been away for long. What is known stays.
+    /// The datastore has been away for long. Known keys stay.
     pub fn lost(&mut self, kind: usize, out: &mut Vec<CacheItem>) {
-        self.kinds[kind].state = State::Waiting;
+        self.kinds[kind].phase = KindPhase::Waiting;
         self.tell_status(out);
     }
 
     fn add_own_pairs(&mut self, updates: &mut Vec<Update>) {
-        if self.kinds.iter().all(|kind| matches!(kind.state, State::Synced | State::Absent)) {
+        if self.kinds.iter().all(|kind| matches!(kind.phase, KindPhase::Synced | KindPhase::Absent)) {
             self.processor.on_list_end(&mut self.pairs);
             self.take_pairs(NO_KIND, 0, Told::List, updates);
         }
@@ -326,7 +327,7 @@ impl WatcherCache {
         }
     }
 
-    /// Compares what the processor emitted with what was sent before.
+    /// Compares the processor's pairs with the ones that were sent before.
     fn take_pairs(&mut self, kind: u32, list: u32, told: Told, updates: &mut Vec<Update>) {
         for KvPair { key, value, revision, v3_resource_version } in self.pairs.drain(..) {
             let Some(value) = value else {
@@ -368,7 +369,7 @@ impl WatcherCache {
     fn went_well(&mut self, kind: usize, id: &ObjectId) {
         let state = &mut self.kinds[kind];
         if !state.bad.is_empty() && state.bad.remove(id).is_some() {
-            self.problems.clear(self.name, problem_name(&state.kind, id));
+            self.problems.clear(&self.name, problem_name(&state.kind, id));
         }
     }
 
@@ -376,12 +377,12 @@ impl WatcherCache {
         self.metrics.objects_unconvertible.inc();
         let state = &mut self.kinds[kind];
         let kind = state.kind.to_string();
-        let novelty = self.problems.report(self.name, &kind, problem_name(&state.kind, id), reason);
+        let novelty = self.problems.report(&self.name, &kind, problem_name(&state.kind, id), reason);
         if matches!(novelty, Novelty::New | Novelty::Quiet | Novelty::Known) {
             // Bounded, because the book is: every object here has its entry there.
             state.bad.insert(id.clone(), state.list);
         }
-        let (syncer, source) = (self.problems.syncer(), self.name);
+        let (syncer, source) = (self.problems.syncer(), &*self.name);
         match novelty {
             Novelty::New => {
                 let (object, reason) = (id.to_string(), shortened(reason));
@@ -396,18 +397,18 @@ impl WatcherCache {
     }
 
     fn forget_problems_of_gone_objects(&mut self, kind: usize) {
-        let KindState { kind, list, bad, .. } = &mut self.kinds[kind];
+        let TrackedKind { kind, list, bad, .. } = &mut self.kinds[kind];
         bad.retain(|id, seen| {
             let stays = seen == list;
             if !stays {
-                self.problems.clear(self.name, problem_name(kind, id));
+                self.problems.clear(&self.name, problem_name(kind, id));
             }
             stays
         });
     }
 
     fn tell_status(&mut self, out: &mut Vec<CacheItem>) {
-        let status = merge_statuses(self.kinds.iter().map(|kind| kind.state.status()));
+        let status = merge_statuses(self.kinds.iter().map(|kind| kind.phase.status()));
         if status != self.status {
             self.status = status;
             out.push(CacheItem::Status(status));
@@ -416,8 +417,8 @@ impl WatcherCache {
 
     fn tell_vouch(&mut self, out: &mut Vec<CacheItem>) {
         let vouch = self.kinds.iter().fold(Vouch::Exempt, |vouch, kind| {
-            vouch.and(match (kind.state, &kind.as_of) {
-                (State::Absent, _) => Vouch::Exempt,
+            vouch.and(match (kind.phase, &kind.as_of) {
+                (KindPhase::Absent, _) => Vouch::Exempt,
                 (_, Some(as_of)) => Vouch::At(as_of.clone()),
                 (_, None) => Vouch::None,
             })

@@ -1,11 +1,7 @@
-//! Merges the watcher caches of one syncer into one ordered stream.
+//! Runs the watcher caches of one syncer, and hands on their outputs as one ordered stream.
 //!
-//! Fed by the kind watches through a [`KindHub`], feeds a [`decoupler`]. Sources and merger are legs of one [`Relay`]; pages of
-//! lists are converted by tasks of their own, several kinds at once. The merger puts their output in one order.
-//!
-//! Invariants: order is kept per source (there is none between sources); updates go out before the status or the progress
-//! that follows them; wait-for-ready is announced once at the start, later only changes are; an `Updates` event holds at
-//! most [`MAX_BATCH`] updates.
+//! Kind watches feed it through a [`KindHub`], and it feeds a [`decoupler`]. Sources and [merger](super::merger) are legs of one
+//! [`Relay`]. Tasks of their own convert pages of lists, several kinds at once.
 
 use std::sync::Arc;
 
@@ -17,24 +13,25 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use super::kind_watch::{KindEvent, KindHub, Subscriber};
-use super::watcher_cache::{CacheItem, Vouch, WatcherCache, merge_statuses};
+use super::merger::Merger;
+use super::watcher_cache::{CacheItem, WatcherCache};
 use crate::datastore::Object;
 use crate::decoupler::{self, MAX_BATCH};
-use crate::model::SyncerType;
-use crate::model::{SyncStatus, SyncerEvent, Update};
+use crate::model::SyncerEvent;
+use crate::model::SyncerName;
 use crate::tasks::Relay;
 
 /// Events of kinds (pages, batches) that may wait for a source: one in work, one ready, one arriving.
 const KIND_EVENTS: usize = 3;
-/// Outputs of sources that may wait for the merger. Each is at most what follows from [`CHUNK`] objects.
+/// Outputs of sources that may wait for the merger. Each one is from at most [`CHUNK`] objects.
 const CACHE_ITEMS: usize = 32;
-/// Objects that are converted before others get a turn: about a millisecond of work.
+/// Number of objects that are converted before other tasks get a turn: about a millisecond of work.
 const CHUNK: usize = 100;
 
 /// One syncer: its sources and the merger.
 #[derive(Debug)]
 pub struct WatcherSyncer {
-    syncer: SyncerType,
+    syncer: SyncerName,
     sources: Vec<(WatcherCache, mpsc::Receiver<(usize, KindEvent)>)>,
     out: decoupler::Sender,
 }
@@ -42,7 +39,7 @@ pub struct WatcherSyncer {
 impl WatcherSyncer {
     /// A syncer with these sources, subscribed to their kinds at `hub`, which must not have been started.
     #[must_use]
-    pub fn new(syncer: SyncerType, caches: Vec<WatcherCache>, hub: &mut KindHub, out: decoupler::Sender) -> Self {
+    pub fn new(syncer: SyncerName, caches: Vec<WatcherCache>, hub: &mut KindHub, out: decoupler::Sender) -> Self {
         let subscribe = |cache: WatcherCache| {
             let (events, receiver) = mpsc::channel(KIND_EVENTS);
             for (tag, kind) in cache.kinds().enumerate() {
@@ -57,7 +54,7 @@ impl WatcherSyncer {
     /// Runs until cancelled, or until the next stage or the kinds' watches are gone.
     ///
     /// # Panics
-    /// Passes on a panic of a source: the composition root decides what then.
+    /// Passes on a panic of a source, which the composition root handles.
     pub async fn run(self, cancel: CancellationToken) {
         let (items_in, items) = mpsc::channel(CACHE_ITEMS);
         let merger = Merger::new(self.sources.len());
@@ -65,16 +62,16 @@ impl WatcherSyncer {
         let mut legs: Vec<_> = sources
             .map(|(index, (cache, events))| run_source(index, cache, events, items_in.clone()).boxed())
             .collect();
-        // Without sources the statuses are all there is, and nothing follows.
+        // Without sources there are only the statuses. Keeping the sender lets the merger run until cancelled.
         let kept = legs.is_empty().then_some(items_in);
         legs.push(merge(self.syncer, merger, items, kept, self.out).boxed());
         let _ = cancel.run_until_cancelled(Relay::new(legs).until_last_ends()).await;
     }
 }
 
-/// Puts what the sources say in one order, and hands it on, until they or the next stage are gone.
+/// Merges the outputs of the sources into one sequence, and hands it on, until the sources or the next stage are gone.
 async fn merge(
-    syncer: SyncerType,
+    syncer: SyncerName,
     mut merger: Merger,
     mut items: mpsc::Receiver<(usize, CacheItem)>,
     _kept: Option<mpsc::Sender<(usize, CacheItem)>>,
@@ -150,8 +147,8 @@ async fn run_source(
     }
 }
 
-/// Converts a page of a list, for a task of its own: that takes long enough for others to be converted, and what is converted
-/// to be checked and stored, beside it. Returns the cache unless the merger is gone.
+/// Converts a page of a list, in a task of its own: it takes so long that other pages can be converted at the same time, and
+/// converted objects be checked and stored. Returns the cache, or `None` if the merger is gone.
 async fn convert_page(
     index: usize,
     mut cache: WatcherCache,
@@ -184,84 +181,6 @@ async fn send_all(index: usize, out: &mut Vec<CacheItem>, items: &mpsc::Sender<(
         }
     }
     true
-}
-
-/// Puts the output of several caches in one order. No I/O.
-#[derive(Debug)]
-struct Merger {
-    statuses: Vec<SyncStatus>,
-    status: SyncStatus,
-    vouches: Vec<Vouch>,
-    /// What the sources together vouch for, last announced.
-    vouch: Vouch,
-    pending: Vec<Update>,
-}
-
-impl Merger {
-    fn new(sources: usize) -> Self {
-        Self {
-            statuses: vec![SyncStatus::WaitForDatastore; sources],
-            status: SyncStatus::WaitForDatastore,
-            vouches: vec![Vouch::None; sources],
-            vouch: Vouch::None,
-            pending: Vec::new(),
-        }
-    }
-
-    /// What is announced before anything has happened.
-    fn start(&self) -> Vec<SyncerEvent> {
-        let mut events = vec![SyncerEvent::Status(SyncStatus::WaitForDatastore)];
-        if self.statuses.is_empty() {
-            // Nothing to wait for; agents expect the usual statuses all the same.
-            events.extend([SyncStatus::ResyncInProgress, SyncStatus::InSync].map(SyncerEvent::Status));
-        }
-        events
-    }
-
-    /// A cache said something.
-    fn take(&mut self, source: usize, item: CacheItem, out: &mut Vec<SyncerEvent>) {
-        match item {
-            CacheItem::Updates(updates) => {
-                if self.pending.is_empty() {
-                    self.pending = updates;
-                } else {
-                    self.pending.extend(updates);
-                }
-                while self.pending.len() >= MAX_BATCH {
-                    let rest = self.pending.split_off(MAX_BATCH);
-                    out.push(SyncerEvent::Updates(std::mem::replace(&mut self.pending, rest)));
-                }
-            }
-            CacheItem::Status(status) => {
-                self.statuses[source] = status;
-                let merged = merge_statuses(self.statuses.iter().copied());
-                if merged != self.status {
-                    self.status = merged;
-                    self.flush_updates(out);
-                    out.push(SyncerEvent::Status(merged));
-                }
-            }
-            CacheItem::Vouch(vouch) => self.vouches[source] = vouch,
-        }
-    }
-
-    /// Everything that waits was taken: let it go.
-    fn flush(&mut self, out: &mut Vec<SyncerEvent>) {
-        self.flush_updates(out);
-        let vouch = self.vouches.iter().cloned().fold(Vouch::Exempt, Vouch::and);
-        if vouch != self.vouch {
-            self.vouch = vouch;
-            if let Vouch::At(as_of) = &self.vouch {
-                out.push(SyncerEvent::Progress(as_of.clone()));
-            }
-        }
-    }
-
-    fn flush_updates(&mut self, out: &mut Vec<SyncerEvent>) {
-        if !self.pending.is_empty() {
-            out.push(SyncerEvent::Updates(std::mem::take(&mut self.pending)));
-        }
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The wire formats of Calico's protocol: plain gob, and gob in snappy chunks.
 //!
-//! The snapshot sharer and the feed call these through [`WireFormat`]; what they return is the same for every connection.
+//! The snapshot sharer and the feed call these through [`WireFormat`]. Their bytes are the same for every connection.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -12,8 +12,8 @@ use super::messages::{GobTime, Message, Ping};
 use super::{gob, snappy};
 use crate::model::{AsOf, SyncStatus, Update};
 
-/// Updates in one message at most: Typha's number for its binary snapshot. Clients have a time limit per message, so a
-/// slow link should get many.
+/// Most updates in one message: Typha's number for its binary snapshot. Clients have a time limit per message, so a
+/// slow link needs many small messages.
 const UPDATES_PER_MESSAGE: usize = 1000;
 
 /// Plain gob.
@@ -34,18 +34,10 @@ impl WireFormat for GobPlain {
         gob::server_prefix()
     }
 
-    fn snapshot_begin(&self, _sequence: u64, _entries: usize) -> Bytes {
-        Bytes::new()
-    }
-
     fn snapshot_chunk(&self, entries: &[Arc<Update>]) -> (Bytes, usize) {
         let bytes = messages(entries, true);
         let size = bytes.len();
         (bytes, size)
-    }
-
-    fn snapshot_end(&self, _sequence: u64, _as_of: Option<&AsOf>) -> Bytes {
-        Bytes::new()
     }
 
     fn updates(&self, _range: SeqRange, updates: &[Arc<Update>]) -> Bytes {
@@ -59,10 +51,6 @@ impl WireFormat for GobPlain {
     fn ping(&self, now: SystemTime, _as_of: Option<&AsOf>) -> Bytes {
         message(&Message::Ping(Ping { timestamp: GobTime::from_system_time(now) }))
     }
-
-    fn goodbye(&self, _reason: &str, _alternatives: &[String]) -> Option<Bytes> {
-        None
-    }
 }
 
 impl WireFormat for GobSnappy {
@@ -75,17 +63,9 @@ impl WireFormat for GobSnappy {
         compress(&gob::server_prefix(), true)
     }
 
-    fn snapshot_begin(&self, _sequence: u64, _entries: usize) -> Bytes {
-        Bytes::new()
-    }
-
     fn snapshot_chunk(&self, entries: &[Arc<Update>]) -> (Bytes, usize) {
         let (raw, size) = GobPlain.snapshot_chunk(entries);
         (compress(&raw, false), size)
-    }
-
-    fn snapshot_end(&self, _sequence: u64, _as_of: Option<&AsOf>) -> Bytes {
-        Bytes::new()
     }
 
     fn updates(&self, range: SeqRange, updates: &[Arc<Update>]) -> Bytes {
@@ -99,10 +79,6 @@ impl WireFormat for GobSnappy {
     fn ping(&self, now: SystemTime, as_of: Option<&AsOf>) -> Bytes {
         compress(&GobPlain.ping(now, as_of), false)
     }
-
-    fn goodbye(&self, _reason: &str, _alternatives: &[String]) -> Option<Bytes> {
-        None
-    }
 }
 
 /// One message.
@@ -112,7 +88,7 @@ fn message(message: &Message) -> Bytes {
     trimmed(out)
 }
 
-/// Updates, in as many messages as they need; nothing for none.
+/// Updates, in as many messages as they need. No bytes if there is no update.
 fn messages(updates: &[Arc<Update>], as_new: bool) -> Bytes {
     let mut out = BytesMut::new();
     for part in updates.chunks(UPDATES_PER_MESSAGE) {
@@ -127,7 +103,7 @@ fn compress(raw: &[u8], with_identifier: bool) -> Bytes {
     trimmed(out)
 }
 
-/// Freezes without much spare room: these bytes may be kept as long as the slowest connection needs.
+/// Freezes without much spare room, because the slowest connection may keep these bytes for long.
 fn trimmed(out: BytesMut) -> Bytes {
     if out.capacity() - out.len() > out.len() / 8 { Bytes::copy_from_slice(&out) } else { out.freeze() }
 }

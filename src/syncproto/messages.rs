@@ -1,6 +1,6 @@
-//! The messages of Calico's protocol, as values. How they become bytes is [`super::gob`]'s business.
+//! The messages of Calico's protocol, as values. [`super::gob`] makes bytes of them.
 //!
-//! Facts: every message travels as the one field of an `Envelope`; names are registered under
+//! Every message is the only field of an `Envelope`. Their names are registered under
 //! `github.com/projectcalico/typha/pkg/syncproto.`.
 
 use bytes::Bytes;
@@ -35,13 +35,13 @@ pub struct ClientHello {
     pub info: String,
     /// Build version, for logs.
     pub version: String,
-    /// Which syncer is wanted; empty means `felix`.
+    /// The syncer that is wanted; empty means `felix`.
     pub syncer_type: String,
-    /// Whether the client understands [`DecoderRestart`].
+    /// True if the client understands [`DecoderRestart`].
     pub supports_decoder_restart: bool,
     /// Names of compression algorithms; unknown ones are to be ignored.
     pub supported_compression_algorithms: Vec<String>,
-    /// Whether the client understands policy keys that carry the kind (Calico v3.32 on).
+    /// True if the client understands policy keys that contain the kind (Calico v3.32 and later).
     pub supports_modern_policy_keys: bool,
     /// For log correlation only.
     pub client_conn_id: u64,
@@ -69,7 +69,7 @@ pub struct DecoderRestart {
     pub compression_algorithm: String,
 }
 
-/// A Go `time.Time` as its binary form (15 or 16 bytes), kept as it came so that it can be echoed. Empty: the zero time.
+/// A Go `time.Time` in its binary form (15 or 16 bytes), unchanged so that it can be echoed. Empty: the zero time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GobTime(pub Bytes);
 
@@ -89,7 +89,7 @@ pub struct Pong {
     pub pong_timestamp: GobTime,
 }
 
-/// A revision as it can come off the wire: a Go interface holding some basic type. We always send a string.
+/// A revision as received: a Go interface that holds some basic type. We always send a string.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GoRevision {
     /// Registered name of the Go type, for example `string`.

@@ -1,4 +1,4 @@
-//! What goes on the wire; no sockets here.
+//! Messages and their bytes on the wire. No sockets here.
 
 pub mod format;
 pub mod gob;

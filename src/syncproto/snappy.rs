@@ -1,8 +1,8 @@
 //! Snappy's framing format, as Go's reader and writer treat it.
 //!
-//! [`frame`] makes whole chunks from a message, which may be sent on any number of streams; [`Decoder`] takes a stream in any
-//! pieces and gives the content of its chunks one at a time. Feeds and feeds on [`super::gob`]. A chunk is at most 64 KiB
-//! unpacked, so a peer cannot make us hold more than one packed and one unpacked chunk beyond what was pushed.
+//! [`frame`] makes whole chunks from a message; they may be sent on any number of streams. [`Decoder`] takes a stream in any
+//! pieces and gives the content of its chunks one at a time. [`super::gob`] encodes and decodes that content. A chunk has at
+//! most 64 KiB unpacked, so a peer cannot make us hold more than one packed and one unpacked chunk besides the pushed bytes.
 
 use std::cell::RefCell;
 
@@ -11,12 +11,12 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 /// The chunk that every stream begins with.
 pub const STREAM_IDENTIFIER: &[u8; 10] = b"\xff\x06\x00\x00sNaPpY";
 
-/// Bytes of a chunk's content before compression, at most.
+/// Most bytes of a chunk's content before compression.
 const MAX_BLOCK: usize = 1 << 16;
 /// Type and length of a chunk.
 const HEADER: usize = 4;
 const CHECKSUM: usize = 4;
-/// The length that Go's reader has room for: the worst case of a compressed block, and the checksum.
+/// Longest chunk that Go's reader accepts: the worst case of a compressed block, and the checksum.
 const MAX_CHUNK: usize = 76_490 + CHECKSUM;
 
 const COMPRESSED: u8 = 0x00;
@@ -25,8 +25,8 @@ const IDENTIFIER: u8 = 0xff;
 const FIRST_SKIPPABLE: u8 = 0x80;
 
 thread_local! {
-    /// Kept, for its table of 32 KiB would be cleared for each message otherwise: for a small one that is most of the work.
-    /// Boxed: what threads have of their own is on their stacks, of those that never encode, too.
+    /// Kept, because a new encoder clears a table of 32 KiB, which for a small message is most of the work.
+    /// Boxed, because thread-local values lie on the stack of every thread, even of one that never encodes.
     static ENCODER: RefCell<Box<snap::raw::Encoder>> = RefCell::new(Box::new(snap::raw::Encoder::new()));
 }
 
@@ -45,18 +45,18 @@ pub enum Error {
     /// An identifier of another format.
     #[error("reading snappy: a stream identifier that is not snappy's")]
     WrongIdentifier,
-    /// A chunk that is longer than a block can get.
+    /// A chunk that is longer than any block.
     #[error("reading snappy: a chunk of type {kind:#04x} and {length} bytes, at most {MAX_CHUNK} are possible")]
     ChunkTooLong {
         /// Its type.
         kind: u8,
-        /// What it announces.
+        /// The announced length.
         length: usize,
     },
-    /// A data chunk that cannot even hold its checksum.
+    /// A data chunk that is too short for its checksum.
     #[error("reading snappy: a data chunk of {length} bytes has no room for its checksum")]
     ChunkTooShort {
-        /// What it announces.
+        /// The announced length.
         length: usize,
     },
     /// A chunk of a type that readers must not skip.
@@ -71,13 +71,13 @@ pub enum Error {
         /// Unpacked size.
         length: usize,
     },
-    /// Content that is not compressed data.
+    /// Content that cannot be decompressed.
     #[error("reading snappy: a compressed chunk is corrupt: {fault}")]
     Corrupt {
-        /// What the decompressor says.
+        /// The decompressor's reason.
         fault: String,
     },
-    /// Content that is not what was sent.
+    /// Content that was changed on the way.
     #[error("reading snappy: a chunk's checksum is {computed:#010x} instead of {sent:#010x}: the stream is corrupt")]
     Checksum {
         /// The sender's.
@@ -93,7 +93,7 @@ pub enum Error {
     },
 }
 
-/// Runs with this thread's encoder, which must not be asked for again meanwhile.
+/// Calls `run` with this thread's encoder. `run` must not call this function.
 pub(super) fn with_encoder<T>(run: impl FnOnce(&mut snap::raw::Encoder) -> T) -> T {
     ENCODER.with_borrow_mut(|encoder| run(encoder))
 }
@@ -140,8 +140,8 @@ impl Decoder {
         Self::default()
     }
 
-    /// Hands over bytes that have arrived. Call [`Decoder::next_chunk`] until it returns `None` before pushing more: what
-    /// has not been asked for is kept.
+    /// Hands over bytes that have arrived. Call [`Decoder::next_chunk`] until it returns `None` before pushing more: until then
+    /// the bytes are kept.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
             self.unread.extend_from_slice(bytes);
@@ -152,7 +152,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// What Go's reader refuses is refused. An error is final and returned again by every later call.
+    /// On the streams that Go's reader refuses. An error is final and returned again by every later call.
     pub fn next_chunk(&mut self) -> Result<Option<Bytes>, Error> {
         if let Some(error) = &self.failed {
             return Err(error.clone());
@@ -168,7 +168,7 @@ impl Decoder {
         result
     }
 
-    /// Says that the input has ended, after [`Decoder::next_chunk`] has returned `None`.
+    /// Tells the decoder that the input has ended, after [`Decoder::next_chunk`] has returned `None`.
     ///
     /// # Errors
     ///
@@ -181,13 +181,13 @@ impl Decoder {
         }
     }
 
-    /// Bytes pushed that no returned chunk has used.
+    /// Number of pushed bytes that belong to no returned chunk.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.unread.len()
     }
 
-    /// Ends this decoder's life and returns the bytes behind the chunk returned last, which belong to the next decoder.
+    /// Ends this decoder's stream. Returns the bytes after the last returned chunk, which belong to the next decoder.
     #[must_use]
     pub fn take_buffered(&mut self) -> Bytes {
         self.identified = false;
@@ -252,12 +252,12 @@ fn unpack(kind: u8, mut chunk: Bytes) -> Result<Bytes, Error> {
     }
 }
 
-/// CRC-32C, masked as the format wants it.
+/// CRC-32C, masked as the format requires.
 fn checksum(content: &[u8]) -> u32 {
     crc32c::crc32c(content).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
-/// What the fuzz target does with an input, for tests that replay its corpus.
+/// The fuzz target's check of one input; tests replay its corpus with it.
 #[cfg(any(test, fuzzing))]
 pub mod exercise {
     use super::{Decoder, Error, MAX_BLOCK, MAX_CHUNK};

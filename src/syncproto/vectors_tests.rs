@@ -4,7 +4,7 @@ use serde_json::Value;
 
 pub(crate) use crate::vectors::files::text;
 
-/// The categories of vectors. Any other one would be passed over unseen.
+/// The categories of vectors. A vector of another category would not be tested by anything.
 const CATEGORIES: &[&str] =
     &["single", "stream", "otherversion", "legal", "malformed", "snappy", "session", "primitive"];
 
@@ -25,7 +25,7 @@ pub(crate) fn vectors(categories: &[&str]) -> Vec<Value> {
         if categories.contains(&category) {
             ours += usize::from(file.is_ours);
             if !file.is_ours {
-                // Failures are to say which of two with the same name it is; what begins the name is its kind.
+                // Failures have to tell vectors of the same name apart. The name's start tells its kind, so the path goes to the end.
                 let name = format!("{} ({})", text(&file.content, "name"), file.path.display());
                 file.content["name"] = name.into();
             }
@@ -40,7 +40,7 @@ pub(crate) fn list<'a>(value: &'a Value, name: &str) -> &'a [Value] {
     value[name].as_array().unwrap_or_else(|| panic!("no list {name:?} in {value}"))
 }
 
-/// The bytes of hexadecimal digits; white space is passed over.
+/// The bytes of hexadecimal digits; white space is ignored.
 pub(crate) fn unhex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     assert_eq!(digits.len() % 2, 0, "odd number of digits");

@@ -1,17 +1,17 @@
-//! The parts of the server that `benches/micro` measures by themselves. For that bench only, and not part of the interface.
+//! Parts of the server that `benches/micro` measures alone. For that bench only, and not part of the interface.
 
-use super::filter::Filter;
-use super::pieces::{Base, Pieces, Recipe};
+use super::feed::pieces::{Base, Pieces, Recipe};
 use super::wire::Wire;
+use crate::outlet::filter::Filter;
 use crate::snapcache::Map;
 
-/// Updates in a message of plain gob, as by default.
+/// Updates in a message of plain gob by default.
 const PLAIN_ENTRIES: usize = 100;
 
-/// How many updates lead from one map to another.
+/// Number of updates that lead from one map to another.
 #[must_use]
 pub fn difference(old: &Map, new: &Map) -> usize {
-    super::difference::difference(old, new, &Filter::default()).len()
+    crate::outlet::difference::difference(old, new, &Filter::default()).len()
 }
 
 /// The pieces of a map's snapshot.
@@ -19,7 +19,7 @@ pub fn difference(old: &Map, new: &Map) -> usize {
 pub struct Cut {
     recipe: Recipe,
     base: Base,
-    /// Pieces that were encoded, the others being taken over.
+    /// Number of pieces that were encoded; the others were taken over.
     pub encoded: usize,
 }
 
@@ -43,7 +43,7 @@ impl Cut {
         Self::build(self.recipe.clone(), Base { map: old.clone(), pieces: pieces.clone(), complete: *complete }, map)
     }
 
-    /// How many pieces there are.
+    /// Number of pieces.
     #[must_use]
     pub fn pieces(&self) -> usize {
         self.base.pieces.len()
@@ -51,7 +51,7 @@ impl Cut {
 
     fn build(recipe: Recipe, base: Base, map: &Map) -> Self {
         let mut encoded = 0;
-        let count = |next: super::pieces::Next| {
+        let count = |next: super::feed::pieces::Next| {
             encoded += usize::from(next.fresh);
             next.piece
         };

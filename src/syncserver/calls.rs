@@ -1,29 +1,29 @@
-//! Calls to a connection's task: to end, or to look whether there is something to send.
+//! Calls to a connection's task: to end, or to look for something to send.
 //!
 //! ```text
-//!  handshake ◄─withdrawn─ asked to make room        once through its handshake, a connection is not asked that any more
-//!      └────────┬─────────────┘
-//!            through ─► ordered to end
+//!  handshake ◄─withdrawn─ asked to make room
+//!      └──────────┬────────────┘
+//!                 └─established─► ordered to end
 //! ```
 //!
-//! One word holds all of that: an order to make room that comes just when the handshake ends is either withdrawn by the end
-//! or refused. Model-checked by `tests/models`.
+//! All of that is one atomic value. An order to make room that comes just when the handshake ends is either withdrawn
+//! by that or refused; later ones are refused. Model-checked by `tests/models`.
 
 use std::task::{Context, Poll};
 
 use crate::sync::AtomicWaker;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// In its handshake, and ordered nothing.
+/// In its handshake, without an order.
 const HANDSHAKE: u8 = 0;
-/// Through its handshake, and ordered nothing.
-const THROUGH: u8 = 1;
+/// Its handshake is over, without an order.
+const ESTABLISHED: u8 = 1;
 
-/// Why a connection is to end, as decided outside of its task.
+/// The reason, decided outside of its task, why a connection has to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Order {
-    /// To make room for others, while it is in its handshake.
+pub(crate) enum Order {
+    /// It has to make room for others during its handshake.
     Evict = 2,
     Rebalance = 3,
     Drain = 4,
@@ -41,7 +41,7 @@ impl Order {
 
 /// The calls to a connection's task.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Call {
+pub(crate) enum Call {
     /// End the connection.
     End(Order),
     /// Look whether there is something to send.
@@ -50,69 +50,70 @@ pub(super) enum Call {
 
 /// The calls to one connection.
 #[derive(Debug)]
-pub(super) struct Calls {
-    /// An order, or [`HANDSHAKE`], or [`THROUGH`].
+pub(crate) struct Calls {
+    /// An [`Order`], or [`HANDSHAKE`], or [`ESTABLISHED`].
     order: AtomicU8,
     nudged: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Calls {
-    /// To a connection in its handshake.
-    pub(super) fn new() -> Self {
+    /// For a connection in its handshake.
+    pub(crate) fn new() -> Self {
         Self { order: AtomicU8::new(HANDSHAKE), nudged: AtomicBool::new(false), waker: AtomicWaker::new() }
     }
 
-    /// Ends the connection soon. The first order counts, except that to make room for others, which may be withdrawn, and which
-    /// means nothing to a connection that is through its handshake.
-    pub(super) fn order(&self, order: Order) {
+    /// Ends the connection soon. The first order counts. Only the order to make room may be withdrawn or replaced, and
+    /// it means nothing once the handshake is over.
+    pub(crate) fn order(&self, order: Order) {
         let evict = Order::Evict as u8;
         let outranks =
-            |earlier| earlier == HANDSHAKE || earlier == evict || earlier == THROUGH && order != Order::Evict;
+            |earlier| earlier == HANDSHAKE || earlier == evict || earlier == ESTABLISHED && order != Order::Evict;
         let replace = |earlier| outranks(earlier).then_some(order as u8);
         if self.order.fetch_update(Ordering::AcqRel, Ordering::Acquire, replace).is_ok() {
             self.waker.wake();
         }
     }
 
-    /// It need not make room for others. False: nobody asked, or it has to end for another reason.
-    pub(super) fn withdraw_eviction(&self) -> bool {
+    /// Withdraws an order to make room for others. False: there was none, or the connection has to end for another
+    /// reason.
+    pub(crate) fn withdraw_eviction(&self) -> bool {
         self.order.compare_exchange(Order::Evict as u8, HANDSHAKE, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Its handshake is over. Should it have been asked to make room meanwhile: room was made by that.
-    pub(super) fn through(&self) {
+    /// The handshake is over. That made room, so an order to make room is withdrawn.
+    pub(crate) fn establish(&self) {
         let evict = Order::Evict as u8;
-        let replace = |earlier| (earlier == HANDSHAKE || earlier == evict).then_some(THROUGH);
-        let _otherwise_it_has_to_end = self.order.fetch_update(Ordering::AcqRel, Ordering::Acquire, replace);
+        let replace = |earlier| (earlier == HANDSHAKE || earlier == evict).then_some(ESTABLISHED);
+        let _ended = self.order.fetch_update(Ordering::AcqRel, Ordering::Acquire, replace);
     }
 
     /// Ready once the connection has been ordered to end. For the connection's own task only.
-    pub(super) fn poll_order(&self, cx: &mut Context<'_>) -> Poll<Order> {
+    pub(crate) fn poll_order(&self, cx: &mut Context<'_>) -> Poll<Order> {
         if self.ordered().is_none() {
             self.waker.register(cx.waker());
         }
         self.ordered().map_or(Poll::Pending, Poll::Ready)
     }
 
-    /// Has the connection's task look whether there is something to send.
-    pub(super) fn nudge(&self) {
-        // Exchanged and not just stored: of two nudges at once, the task sees the work of both that came before them.
+    /// Has the connection's task look for something to send.
+    pub(crate) fn nudge(&self) {
+        // A swap, not a store: of two nudges at once, the task sees the work that came before either.
         self.nudged.swap(true, Ordering::AcqRel);
         self.waker.wake();
     }
 
     /// Whether the task was nudged and has not looked since.
-    pub(super) fn is_nudged(&self) -> bool {
+    pub(crate) fn is_nudged(&self) -> bool {
         self.nudged.load(Ordering::Acquire)
     }
 
-    /// Ready once there is something to say to the connection. For the connection's own task only.
-    pub(super) fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
+    /// Ready once there is a call. For the connection's own task only.
+    pub(crate) fn poll_call(&self, cx: &mut Context<'_>) -> Poll<Call> {
         if let Poll::Ready(order) = self.poll_order(cx) {
             return Poll::Ready(Call::End(order));
         }
-        // After the waker has been left: a nudge after this line wakes.
+        // After the waker was registered: a nudge after this line wakes the task.
         if self.nudged.swap(false, Ordering::AcqRel) { Poll::Ready(Call::Look) } else { Poll::Pending }
     }
 

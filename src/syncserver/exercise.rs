@@ -1,10 +1,10 @@
 //! The work of the fuzz target on one input, for tests that replay its corpus.
 
-use super::handshake::{Handshake, Hello};
-use super::inbound::{ClientEvent, Inbound};
+use super::client::handshake::{Handshake, Hello};
+use super::client::inbound::{ClientEvent, Inbound};
 
-/// Gives the input, without its first byte, to a server as a client's bytes, from the first one on, whole and in pieces
-/// whose size the first byte chooses. Panics when the pieces matter.
+/// Gives the input, without its first byte, to a server as the bytes of a client: once whole, and once in pieces whose
+/// size is the first byte. Panics when the results differ.
 pub fn client_says(input: &[u8]) {
     let Some((size, stream)) = input.split_first() else { return };
     let whole = run(stream, stream.len().max(1));

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 /// A stream of numbers that look random (splitmix64). Not for secrets.
 #[derive(Clone, Debug)]
-pub(super) struct Jitter(u64);
+pub(crate) struct Jitter(u64);
 
 impl Jitter {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
@@ -20,13 +20,13 @@ impl Jitter {
     }
 
     /// `least` plus up to a tenth of `span`.
-    pub(super) fn stretch(&mut self, least: Duration, span: Duration) -> Duration {
+    pub(crate) fn stretch(&mut self, least: Duration, span: Duration) -> Duration {
         let tenth = u64::try_from(span.as_nanos() / 10).unwrap_or(u64::MAX);
         if tenth == 0 { least } else { least + Duration::from_nanos(self.next() % tenth) }
     }
 
     /// A number below `bound`; 0 when there is none.
-    pub(super) fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX);
         if bound == 0 { 0 } else { usize::try_from(self.next() % bound).unwrap_or(0) }
     }

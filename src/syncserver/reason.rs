@@ -1,62 +1,87 @@
-//! Why a connection ended: one value for the log, the metric's label, the goodbye and the tests.
-
-use std::fmt;
+//! The reasons why connections end: one value for the log, the metric's label, the goodbye and the tests.
 
 use prometheus::IntCounterVec;
 
-use super::average::LOWEST_BYTES_PER_SEC;
-use crate::model::SyncerType;
+use crate::model::SyncerName;
 
-/// Why a connection was closed, or never came about.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The lowest average rate at which a client may take a snapshot or a catch-up. Agents on the slowest links are well above it:
+/// Calico's clients give up on a server when a message of a thousand updates, some 100 KiB, takes longer than 30 s.
+pub(crate) const LOWEST_BYTES_PER_SEC: u64 = 4 << 10;
+
+/// The reason why a connection was closed, or never came about.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CloseReason {
     /// The client closed the connection.
+    #[error("the client closed the connection")]
     ClientClosed,
-    /// Reading or writing failed; the system's words.
+    /// Reading or writing failed; with the system's message.
+    #[error("connection lost: {0}")]
     ConnectionLost(String),
-    /// The TLS handshake failed; its words.
+    /// The TLS handshake failed; with its message.
+    #[error("tls handshake failed: {0}")]
     TlsFailed(String),
-    /// No complete hello in time (TLS handshake included).
+    /// No complete hello came in time (TLS handshake included).
+    #[error("no complete hello within the handshake timeout")]
     HandshakeTimeout,
-    /// Many connections were in their handshake, and this one had been there for long.
+    /// Many connections were in their handshake, and this client had been silent for longest.
+    #[error("too many connections in handshake, and this one's client was silent for longest")]
     HandshakeEvicted,
     /// The first message was not a hello, or could not be read.
+    #[error("the first message is not a client hello: {0}")]
     NotAHello(String),
     /// The client wants a syncer that does not exist or does not run here.
+    #[error("no such syncer: {0:?}")]
     UnknownSyncer(String),
-    /// The client speaks as a release of Calico that is not served; why, in words.
+    /// The client's release of Calico is not served; with an explanation.
+    #[error("{0}")]
     NoDialect(String),
-    /// As many clients as the server takes at most are there already.
+    /// The server has its maximum number of clients.
+    #[error("this server has its maximum number of connections")]
     TooManyConnections,
-    /// The client asks for something that we do not offer, in words.
+    /// The client asks for something that we do not offer; with an explanation.
+    #[error("{0}")]
     Unsupported(String),
     /// The client began a long message and did not finish it while others waited for room to do the same.
+    #[error("the client did not finish a long message while others waited for room to send theirs")]
     UnfinishedMessage,
-    /// Something that cannot be read came from the client.
+    /// The client sent something that cannot be read.
+    #[error("the client sent a message that cannot be read: {0}")]
     BadMessage(String),
-    /// Something that has no place here came from the client.
+    /// The client sent a message that is not allowed at this point.
+    #[error("the client sent an unexpected message: {0}")]
     UnexpectedMessage(String),
     /// The client did not acknowledge the decoder restart in time.
+    #[error("the client did not acknowledge the decoder restart in time")]
     AckTimeout,
     /// The client has not answered pings for too long.
+    #[error("the client has not answered pings within the pong timeout")]
     PongTimeout,
-    /// Not one byte could be written for too long.
+    /// The client has taken not one byte for too long.
+    #[error("the client took not one byte within the write timeout")]
     WriteTimeout,
-    /// The client took its snapshot, or what it lacked, at less than the lowest average rate.
+    /// The client took its snapshot or catch-up at less than the lowest average rate.
+    #[error("the client took its data at less than {LOWEST_BYTES_PER_SEC} bytes a second on average")]
     TooSlow,
     /// More old versions of the data were held by slow clients than allowed, and this client held the oldest.
+    #[error("too many slow clients held old versions of the data in memory, and this client held the oldest")]
     OldestVersion,
     /// The client was too far behind, and its grace period is over.
+    #[error("the client is too far behind and its grace period is over")]
     FellBehind,
-    /// The governor closed it: more connections than allowed.
+    /// The governor closed it: there are more connections than allowed.
+    #[error("closed to spread connections over all servers")]
     Rebalanced,
-    /// The server drains, and it was this connection's turn.
+    /// The server drains, and this connection was next.
+    #[error("the server is shutting down gracefully")]
     Draining,
     /// The server stopped.
+    #[error("the server has stopped")]
     Stopped,
     /// The syncer's cache has ended.
-    SyncerEnded(SyncerType),
-    /// Something panicked while it worked for this connection; its words.
+    #[error("the {0} syncer has ended")]
+    SyncerEnded(SyncerName),
+    /// A panic happened while this connection was served; with its message.
+    #[error("a bug in Bulrush ended this connection, please report it with the log: {0}")]
     Panicked(String),
 }
 
@@ -122,74 +147,33 @@ impl CloseReason {
         label
     }
 
-    /// Begins the series of every reason in the metric that counts them: one that begins with its first burst has no increase to
-    /// alert on.
-    pub(super) fn begin_series(closed: &IntCounterVec) {
+    /// Begins the series of every reason in the metric that counts them. An alert sees no increase in a series that
+    /// begins with its first burst.
+    pub(crate) fn begin_series(closed: &IntCounterVec) {
         for label in Self::LABELS {
             closed.with_label_values(&[label]);
         }
     }
 
-    /// Whether this is how connections end in everyday life: logged as information, not as a warning.
+    /// Whether connections end like this in everyday life: logged as information, not as a warning.
     #[must_use]
     pub fn is_ordinary(&self) -> bool {
         matches!(self, Self::ClientClosed | Self::Rebalanced | Self::Draining | Self::Stopped)
     }
 
-    /// Whether the client is to go to another server: the answer here would be the same, or nobody is left to give it.
+    /// Whether the client should go to another server: here it would get the same answer, or none.
     #[must_use]
-    pub(super) fn sends_elsewhere(&self) -> bool {
+    pub(crate) fn sends_elsewhere(&self) -> bool {
         matches!(self, Self::Rebalanced | Self::Draining | Self::Stopped | Self::TooManyConnections)
     }
 
-    /// Whether the connection is beyond telling its client anything. After a panic, nobody knows which of the bytes that are
-    /// queued have left.
+    /// Whether the client can no longer be told anything. After a panic it is unknown which of the queued bytes have
+    /// left.
     #[must_use]
-    pub(super) fn peer_is_gone(&self) -> bool {
+    pub(crate) fn peer_is_gone(&self) -> bool {
         matches!(
             self,
             Self::ClientClosed | Self::ConnectionLost(_) | Self::TlsFailed(_) | Self::WriteTimeout | Self::Panicked(_)
         )
-    }
-}
-
-impl fmt::Display for CloseReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ClientClosed => f.write_str("the client closed the connection"),
-            Self::ConnectionLost(error) => write!(f, "connection lost: {error}"),
-            Self::TlsFailed(error) => write!(f, "tls handshake failed: {error}"),
-            Self::HandshakeTimeout => f.write_str("no complete hello within the handshake timeout"),
-            Self::HandshakeEvicted => {
-                f.write_str("too many connections in handshake, and this one's client was silent for longest")
-            }
-            Self::NotAHello(what) => write!(f, "the first message is not a client hello: {what}"),
-            Self::UnknownSyncer(name) => write!(f, "no such syncer: {name:?}"),
-            Self::NoDialect(why) => f.write_str(why),
-            Self::TooManyConnections => f.write_str("this server has as many connections as it takes at most"),
-            Self::Unsupported(what) => f.write_str(what),
-            Self::UnfinishedMessage => {
-                f.write_str("the client did not finish a long message while others waited for room to send theirs")
-            }
-            Self::BadMessage(error) => write!(f, "cannot read what the client sent: {error}"),
-            Self::UnexpectedMessage(what) => write!(f, "the client sent what has no place here: {what}"),
-            Self::AckTimeout => f.write_str("the client did not acknowledge the decoder restart in time"),
-            Self::PongTimeout => f.write_str("the client has not answered pings within the pong timeout"),
-            Self::WriteTimeout => f.write_str("the client took not one byte within the write timeout"),
-            Self::TooSlow => {
-                write!(f, "the client took what was sent at less than {LOWEST_BYTES_PER_SEC} bytes a second on average")
-            }
-            Self::OldestVersion => f.write_str(
-                "too many slow clients held old versions of the data in memory, and this client held the oldest",
-            ),
-            Self::FellBehind => f.write_str("the client is too far behind and its grace period is over"),
-            Self::Rebalanced => f.write_str("closed to spread connections over all servers"),
-            Self::Draining => f.write_str("the server is shutting down gracefully"),
-            Self::Stopped => f.write_str("the server has stopped"),
-            Self::SyncerEnded(syncer) => write!(f, "the {syncer} syncer has ended"),
-            Self::Panicked(message) => {
-                write!(f, "a bug in Bulrush ended this connection, please report it with the log: {message}")
-            }
-        }
     }
 }

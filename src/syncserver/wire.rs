@@ -1,4 +1,4 @@
-//! The wire formats that a connection can end up with.
+//! The wire formats of connections.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use crate::syncproto::native::format::wire_format;
 /// Updates per message of a snapshot. Typha's figure.
 const SNAPSHOT_ENTRIES: usize = 1000;
 
-/// Size of a piece of a snapshot, before compression: the smaller, the less a change costs the next snapshot. Snappy works
-/// in blocks of 64 KiB and loses nothing by this.
+/// Size of a piece of a snapshot, before compression: the smaller, the less a change costs the next snapshot. Snappy
+/// works in blocks of 64 KiB and loses nothing by this.
 const SNAPSHOT_PIECE_BYTES: usize = 64 << 10;
 
-/// The same for zstd, which finds more in larger pieces: endpoints take 10 % more room in pieces of 64 KiB than in these,
-/// and 1 % less in one of 512 KiB.
+/// The same for zstd, which compresses larger pieces better: endpoints take 10 % more room in pieces of 64 KiB than in
+/// these, and 1 % less in one of 512 KiB.
 const ZSTD_PIECE_BYTES: usize = 128 << 10;
 
 /// Protocol and compression of a connection.
@@ -45,7 +45,7 @@ impl From<Compression> for Wire {
 
 impl Wire {
     /// The compression of our own protocol; `None` for Calico's.
-    pub(super) fn native(self) -> Option<Compression> {
+    pub(crate) fn native(self) -> Option<Compression> {
         match self {
             Self::GobPlain | Self::GobSnappy => None,
             Self::NativePlain => Some(Compression::None),
@@ -55,7 +55,7 @@ impl Wire {
     }
 
     /// The encoder.
-    pub(super) fn format(self) -> Arc<dyn WireFormat> {
+    pub(crate) fn format(self) -> Arc<dyn WireFormat> {
         match self {
             Self::GobPlain => Arc::new(GobPlain),
             Self::GobSnappy => Arc::new(GobSnappy),
@@ -78,17 +78,18 @@ impl Wire {
     }
 
     /// Updates per message of a snapshot. Typha streams plain ones in small messages.
-    pub(super) fn snapshot_entries(self, max_message_size: usize) -> usize {
+    pub(crate) fn snapshot_entries(self, max_message_size: usize) -> usize {
         if self == Self::GobPlain { max_message_size.max(1) } else { SNAPSHOT_ENTRIES }
     }
 
     /// Size of a piece of a snapshot, before compression.
-    pub(super) fn snapshot_piece_bytes(self) -> usize {
+    pub(crate) fn snapshot_piece_bytes(self) -> usize {
         if self == Self::NativeZstd { ZSTD_PIECE_BYTES } else { SNAPSHOT_PIECE_BYTES }
     }
 
-    /// Whether clients follow sequence numbers, so that a stretch of history without changes for them must be told, too.
-    pub(super) fn is_numbered(self) -> bool {
+    /// Whether clients follow sequence numbers, so that they must also be told of a part of the history without changes
+    /// for them.
+    pub(crate) fn is_numbered(self) -> bool {
         self.native().is_some()
     }
 }

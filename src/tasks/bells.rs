@@ -1,4 +1,4 @@
-//! Which legs of a relay were woken, and whether the task that runs them knows of it.
+//! The wake-ups of a relay's legs, and whether the task that runs them knows of these.
 //!
 //! Model-checked by `tests/models`.
 
@@ -8,8 +8,8 @@ use std::task::{Poll, Waker};
 use crate::sync::AtomicWaker;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-/// Times around all legs before the thread is let go. The runtime's budget ends a run of legs that wait for its channels and
-/// sockets much earlier; this is for legs that wake each other by other means.
+/// Rounds over all legs before the thread is released. The runtime's budget ends a run of legs that wait for its
+/// channels and sockets much earlier; this is for legs that wake each other by other means.
 pub(super) const MOST_ROUNDS: usize = 256;
 
 /// No leg was woken since the last one was polled.
@@ -36,12 +36,13 @@ impl Bells {
         Bell { rung: AtomicBool::new(true), bells: self.clone() }
     }
 
-    /// Goes around the legs, again as long as bells ring meanwhile and the task `may_go_on`. `round` polls those whose bells
-    /// have [rung](Bell::has_rung), and returns whether all is over. For the relay's task only, whose waker this is.
+    /// Goes around the legs, again as long as bells ring meanwhile and the task `may_go_on`. `round` polls the legs
+    /// whose bells have [rung](Bell::has_rung), and returns whether all is over. `waker` is that of the relay's task,
+    /// and only this calls it.
     pub(super) fn run(&self, waker: &Waker, mut round: impl FnMut() -> bool, may_go_on: impl Fn() -> bool) -> Poll<()> {
         self.task.register(waker);
         for _ in 0..MOST_ROUNDS {
-            // Exchanged and not just stored: the legs see the work that was done before each bell that rang until now.
+            // A swap, not a store: the legs see the work that was done before each bell that has rung.
             self.state.swap(RUNNING, Ordering::AcqRel);
             if round() {
                 return Poll::Ready(());
@@ -53,7 +54,7 @@ impl Bells {
                 break;
             }
         }
-        // The state is `WOKEN`: bells that ring from now on find the task woken already.
+        // The state is `WOKEN`: bells that ring from now on need not wake the task.
         waker.wake_by_ref();
         Poll::Pending
     }
@@ -68,15 +69,15 @@ pub(super) struct Bell {
 impl Bell {
     /// The leg has something to do.
     pub(super) fn ring(&self) {
-        // First the bell, then the state: the task that sees the state looks for bells after that. Exchanged and not just stored: of two
-        // that ring at once, the leg sees what either has brought.
+        // First the bell, then the state: a task that sees the state looks for bells after that. A swap, not a store:
+        // of two rings at once, the leg sees the work that came before either.
         self.rung.swap(true, Ordering::AcqRel);
         if self.bells.state.swap(WOKEN, Ordering::AcqRel) == IDLE {
             self.bells.task.wake();
         }
     }
 
-    /// Whether it was rung since it was asked last.
+    /// Whether it has rung since the last call.
     pub(super) fn has_rung(&self) -> bool {
         self.rung.swap(false, Ordering::AcqRel)
     }

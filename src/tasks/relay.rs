@@ -1,8 +1,8 @@
-//! Several futures as one task that hand work to each other.
+//! Several futures in one task that hand work to each other.
 //!
-//! Stages that are tasks of their own cost a trip through the scheduler for every hand-over, and after some of them in a row
-//! the scheduler wakes a further thread, mostly for nothing. Where changes come one by one that is a good part of what a
-//! change costs. Legs of a relay are one task: who is woken by the leg before it runs next, on the same thread.
+//! Stages that are tasks of their own cost a trip through the scheduler for every hand-over, and after several in a row
+//! the scheduler wakes a further thread, mostly for nothing. Where changes come one by one that is a good part of the
+//! cost of a change. Legs of a relay are one task: a leg that the one before it wakes runs next, on the same thread.
 //!
 //! ```text
 //!          wake from outside ─► task ─► poll ─► legs that were woken, in order ─┐
@@ -65,7 +65,7 @@ impl Relay {
         Self { legs: legs.into_iter().map(leg).collect(), ends_with_last: false, bells }
     }
 
-    /// Ends as soon as the last of the futures has; the others are dropped.
+    /// Ends with the last of the futures; the others are dropped.
     #[must_use]
     pub fn until_last_ends(self) -> Self {
         Self { ends_with_last: true, ..self }
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_in_goes_through_all_legs_in_one_run_and_wakes_the_task_once() {
+    fn a_number_goes_through_all_legs_in_one_run_and_wakes_the_task_once() {
         let (mut relay, inlet, mut outlet) = chain(5);
         let wakes = Arc::new(Wakes::default());
         let waker = Waker::from(wakes.clone());
@@ -210,7 +210,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_runtimes_budget_is_kept() {
-        // Both are always able to go on: without a budget others would never run.
+        // Both can always go on: without a budget other tasks would never run.
         let (to, mut from) = mpsc::channel::<u32>(1);
         let writer = async move { while to.send(1).await.is_ok() {} };
         let reader = async move { while from.recv().await.is_some() {} };

@@ -11,55 +11,38 @@
 //! - to find a way, a peer's certificates cost [`MOST_CHECKS`] checks of signatures at most; rustls' own come on top where a way
 //!   is found and names are constrained on it.
 //!
-//! Where this differs from Go is listed in docs/operations.md, and `tests/it/certificates.rs` compares both.
+//! docs/operations.md lists the differences from Go, and `tests/it/certificates.rs` compares both.
 
-use std::fmt;
 use std::sync::Arc;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
 use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use tokio_rustls::rustls::{self, CertificateError, DistinguishedName, OtherError, RootCertStore};
+use tokio_rustls::rustls::{self, CertificateError, OtherError, RootCertStore};
 
 use super::certificate::{Certificate, Unfit, unix_time};
-use super::{Policy, Purpose};
+use super::policy::Policy;
+use super::purpose::Purpose;
 
-/// Most signatures that are checked for one peer, who may send certificates that all look like another's issuer. Go's number.
+/// Most signatures that are checked for one peer: it may send certificates that all look like another's issuer. Go's number.
 const MOST_CHECKS: usize = 100;
 
 /// The content of a CA file: authorities, and certificates that are trusted as they are.
 #[derive(Clone, Debug)]
 pub struct Authorities {
-    certificates: Arc<[Certificate]>,
+    pub(super) certificates: Arc<[Certificate]>,
     provider: Arc<CryptoProvider>,
 }
 
 /// A certificate's owner is not known: neither it nor its issuers lead to the CA file.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the {purpose}'s certificate for {subject:?} does not lead to the CA file's certificates: {hint}")]
 struct Unknown {
     purpose: Purpose,
     subject: String,
-    issuer: String,
-    hint: Option<String>,
+    hint: String,
 }
-
-impl fmt::Display for Unknown {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { purpose, subject, issuer, hint } = self;
-        write!(f, "the {purpose}'s certificate for {subject:?} does not lead to the CA file's certificates: ")?;
-        match hint {
-            Some(hint) => f.write_str(hint),
-            None => write!(
-                f,
-                "its issuer is {issuer:?}, and neither the CA file nor the {purpose} has a certificate of that name: is it from \
-                 another authority, or does the {purpose}'s certificate file lack the authorities in between?"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for Unknown {}
 
 impl Authorities {
     /// Those of these certificates that can be read, and why the first of the others cannot.
@@ -81,16 +64,6 @@ impl Authorities {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.certificates.is_empty()
-    }
-
-    /// Their names, for clients that choose a certificate by them.
-    pub(super) fn subjects(&self) -> Vec<DistinguishedName> {
-        self.certificates.iter().map(|certificate| certificate.subject.clone().into()).collect()
-    }
-
-    /// When the first of them expires, in seconds since the epoch.
-    pub(super) fn earliest_expiry(&self) -> Option<i64> {
-        self.certificates.iter().map(|certificate| certificate.not_after).min()
     }
 
     /// Checks a peer's certificate, to which it may have sent others that lead on from it, in any order.
@@ -125,13 +98,19 @@ impl Authorities {
         if search.leads_on(&mut vec![&leaf]) {
             return Ok(());
         }
-        let (subject, issuer) = (leaf.subject_text.clone(), leaf.issuer_text.clone());
-        let unknown = Unknown { purpose, subject, issuer, hint: search.hint };
+        let hint = search.hint.unwrap_or_else(|| {
+            format!(
+                "its issuer is {:?}, and neither the CA file nor the {purpose} has a certificate of that name: is it from \
+                 another authority, or does the {purpose}'s certificate file lack the authorities in between?",
+                leaf.issuer_text
+            )
+        });
+        let unknown = Unknown { purpose, subject: leaf.subject_text.clone(), hint };
         Err(CertificateError::Other(OtherError(Arc::new(unknown))).into())
     }
 
-    /// Whether all names are within what the authorities of a chain may sign for, which is for rustls to say. It does not
-    /// read every certificate that may come first; such a one is refused.
+    /// Whether the authorities of a chain may sign for all names in it; rustls decides that. It does not read every
+    /// certificate that may come first; such a one is refused.
     fn names_are_allowed(&self, chain: &[&Certificate], purpose: Purpose, now: UnixTime) -> Result<(), rustls::Error> {
         let (Some((leaf, above)), Some(trusted)) = (chain.split_first(), chain.last()) else { return Ok(()) };
         let sent: Vec<_> = above.iter().map(|certificate| certificate.der.clone()).collect();
@@ -158,13 +137,13 @@ struct Search<'a> {
     sent: &'a [Certificate],
     purpose: Purpose,
     now: UnixTime,
-    /// How many signatures have been checked.
+    /// Number of signatures that have been checked.
     checks: usize,
-    /// Why the first authority that could have been the one is not.
+    /// The reason why the first possible authority does not count.
     hint: Option<String>,
 }
 
-/// Where an authority's certificate comes from.
+/// The origin of an authority's certificate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Origin {
     /// The CA file: it is trusted.

@@ -11,7 +11,7 @@ use x509_parser::prelude::FromDer;
 use x509_parser::time::ASN1Time;
 use x509_parser::x509::X509Version;
 
-use super::Purpose;
+use super::purpose::Purpose;
 use super::signatures::{PublicKey, Signed};
 
 /// The statements of a certificate, taken out of it once.
@@ -70,7 +70,7 @@ pub(super) fn at(seconds: i64) -> String {
 }
 
 impl Certificate {
-    /// Reads a certificate and refuses what Go refuses.
+    /// Reads a certificate, and refuses the same certificates as Go.
     pub(super) fn read(der: &CertificateDer<'_>) -> Result<Self, CertificateError> {
         let bad = CertificateError::BadEncoding;
         let (rest, parsed) = X509Certificate::from_der(der).map_err(|_| bad.clone())?;
@@ -80,7 +80,7 @@ impl Certificate {
             || parsed.version().0 > X509Version::V3.0
             || parsed.tbs_certificate.signature != parsed.signature_algorithm
             || serial_is_negative
-            // Go passes over extensions that an older version cannot have; what they demand would be lost.
+            // Go passes over extensions that an older version cannot have; their demands would be lost.
             || (!version3 && !parsed.extensions().is_empty())
             || parsed.extensions_map().is_err()
         {
@@ -116,7 +116,7 @@ impl Certificate {
         Ok(certificate)
     }
 
-    /// Takes over what an extension says. `false`: nothing here understands it.
+    /// Takes over the content of an extension. `false`: nothing here understands it.
     fn take(&mut self, extension: &X509Extension<'_>) -> Result<bool, CertificateError> {
         match extension.parsed_extension() {
             ParsedExtension::BasicConstraints(constraints) => {
@@ -181,7 +181,7 @@ impl Certificate {
         Ok(())
     }
 
-    /// Whether it is for this purpose, and what it signs may be.
+    /// Whether it is for this purpose, and may sign certificates for it.
     pub(super) fn allows(&self, purpose: Purpose) -> bool {
         let named = match purpose {
             Purpose::Client => self.usages.client,

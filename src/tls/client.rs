@@ -7,13 +7,18 @@ use rustls_pki_types::{CertificateDer, IpAddr, ServerName, UnixTime};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::client::Resumption;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::{self, ClientConfig, DigitallySignedStruct, SignatureScheme};
 
+use super::error::Error;
 use super::files::{Reload, Reloading, Source};
-use super::{Authorities, Error, PeerIdentity, Policy, Purpose, signatures, words};
+use super::identity::PeerIdentity;
+use super::peer::Peer;
+use super::policy::Policy;
+use super::purpose::Purpose;
+use super::signatures::{verify_tls12, verify_tls13};
+use super::{signatures, words};
 
-/// Where a client's TLS comes from. Servers of this protocol always ask for a certificate.
+/// The files and rules of a client's TLS. Servers of this protocol always ask for a certificate.
 #[derive(Clone, Debug)]
 pub struct ClientTlsConfig {
     /// The private key, PEM.
@@ -22,7 +27,7 @@ pub struct ClientTlsConfig {
     pub cert_file: PathBuf,
     /// The certificates that the server's chain must lead to, PEM.
     pub ca_file: PathBuf,
-    /// Who the server must be. Host names are not checked.
+    /// The server's name. Host names are not checked.
     pub identity: PeerIdentity,
     /// Versions and suites.
     pub policy: Policy,
@@ -38,17 +43,14 @@ impl ClientTls {
     /// Reads the files once. Blocks for as long as reading takes.
     ///
     /// # Errors
-    /// Names the file or setting and what is wrong with it.
+    /// Names the file or setting, and the mistake.
     pub fn load(config: ClientTlsConfig) -> Result<Self, Error> {
         let sources = vec![
             Source::new("key", &config.key_file),
             Source::new("certificate", &config.cert_file),
             Source::new("CA", &config.ca_file),
         ];
-        let build = {
-            let sources = sources.clone();
-            move |contents: &[Vec<u8>]| build(&config, &sources, contents)
-        };
+        let build = move |sources: &[Source], contents: &[Vec<u8>]| build(&config, sources, contents);
         Ok(Self { config: Arc::new(Reloading::load(sources, Box::new(build))?) })
     }
 
@@ -81,7 +83,8 @@ fn build(config: &ClientTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
     let certificates = sources[1].certificates(&contents[1])?;
     let authorities = sources[2].authorities(&contents[2], &config.policy)?;
     let provider = config.policy.provider();
-    let verifier = NamedServer { authorities, identity: config.identity.clone(), provider: provider.clone() };
+    let identity = Some(config.identity.clone());
+    let verifier = Peer { authorities: Some(authorities), identity, provider: provider.clone() };
     let own = signatures::own(certificates, key, &provider).map_err(|error| Error::KeyPair {
         cert: config.cert_file.clone(),
         key: config.key_file.clone(),
@@ -97,15 +100,8 @@ fn build(config: &ClientTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
     Ok(client)
 }
 
-/// Verifies chain, purpose, time and Calico's name rule; not the host name.
-#[derive(Debug)]
-struct NamedServer {
-    authorities: Authorities,
-    identity: PeerIdentity,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for NamedServer {
+/// Chain, purpose, time and Calico's name rule count; the host name does not.
+impl ServerCertVerifier for Peer {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -114,8 +110,7 @@ impl ServerCertVerifier for NamedServer {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.authorities.verify(end_entity, intermediates, Purpose::Server, now)?;
-        self.identity.verify(end_entity, Purpose::Server)?;
+        self.verify(end_entity, intermediates, Purpose::Server, now)?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -125,7 +120,7 @@ impl ServerCertVerifier for NamedServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        signatures::verify_tls12(message, cert, dss, &self.provider)
+        verify_tls12(self.algorithms(), message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -134,10 +129,10 @@ impl ServerCertVerifier for NamedServer {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        signatures::verify_tls13(message, cert, dss, &self.provider)
+        verify_tls13(self.algorithms(), message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms().supported_schemes()
     }
 }

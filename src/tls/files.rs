@@ -1,32 +1,28 @@
-//! Certificate files: read them, notice that they changed, replace what was made of them.
+//! Certificate files: read them, notice changes, replace the values that were made of them.
 //!
-//! Changes are found by content, looked at on every [`RELOAD_INTERVAL`] and on demand. That works with editors, with copies and
-//! with Kubernetes' symlink swaps alike, and a file half written or a key that has not caught up with its certificate just
-//! keeps the old set until the next look.
+//! Changes are found by content: a server looks at it regularly, a client before each connection. That works with editors, with
+//! copies and with Kubernetes' symlink swaps alike. While a file is half written, or a key does not fit its certificate yet, the old
+//! set stays until the next look.
 
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use sha2::{Digest, Sha256};
-use tokio_util::sync::CancellationToken;
-use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::{Authorities, Error, Policy};
-
-/// How often files are looked at. Certificates are replaced hours before they expire; three small reads cost nothing.
-pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
+use super::authorities::Authorities;
+use super::error::Error;
+use super::policy::Policy;
 
 /// No certificate or key file is longer; a wrong path must not fill the memory.
 const MAX_FILE_BYTES: u64 = 4 << 20;
 
-/// What looking at the files did.
+/// The outcome of a look at the files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reload {
     /// The files are as they were.
@@ -35,7 +31,7 @@ pub enum Reload {
     Replaced,
 }
 
-/// A file and what it holds, for error texts.
+/// A file and its content in a word, for error texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) what: &'static str,
@@ -97,14 +93,14 @@ impl Source {
 }
 
 /// Makes `T` of the files' contents, which come in the order of the sources.
-type Build<T> = dyn Fn(&[Vec<u8>]) -> Result<T, Error> + Send + Sync;
+type Build<T> = dyn Fn(&[Source], &[Vec<u8>]) -> Result<T, Error> + Send + Sync;
 
 /// Something made of files, and made again when they change.
 pub(super) struct Reloading<T> {
-    sources: Vec<Source>,
+    pub(super) sources: Vec<Source>,
     build: Box<Build<T>>,
     current: ArcSwap<T>,
-    /// Of the contents that were tried last; whoever holds the lock is the one who reloads.
+    /// The digest of the contents that were tried last. The holder of the lock reloads.
     tried: Mutex<[u8; 32]>,
 }
 
@@ -117,7 +113,7 @@ impl<T> fmt::Debug for Reloading<T> {
 impl<T: Send + Sync + 'static> Reloading<T> {
     pub(super) fn load(sources: Vec<Source>, build: Box<Build<T>>) -> Result<Self, Error> {
         let contents = read_all(&sources)?;
-        let first = build(&contents)?;
+        let first = build(&sources, &contents)?;
         let tried = Mutex::new(digest(&contents));
         Ok(Self { sources, build, current: ArcSwap::from_pointee(first), tried })
     }
@@ -135,44 +131,8 @@ impl<T: Send + Sync + 'static> Reloading<T> {
             return Ok(Reload::Unchanged);
         }
         *tried = digest;
-        self.current.store(Arc::new((self.build)(&contents)?));
+        self.current.store(Arc::new((self.build)(&self.sources, &contents)?));
         Ok(Reload::Replaced)
-    }
-
-    /// Looks at the files regularly until cancelled, and logs what comes of it. `seen` is shown what is in use after each look.
-    ///
-    /// # Cancel safety
-    /// Cancel safe.
-    pub(super) async fn keep_fresh(self: Arc<Self>, cancel: CancellationToken, seen: impl Fn(&T)) {
-        let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let mut last_error = String::new();
-        loop {
-            tokio::select! {
-                () = cancel.cancelled() => return,
-                _ = ticks.tick() => {}
-            }
-            let this = self.clone();
-            let Ok(outcome) = tokio::task::spawn_blocking(move || this.reload()).await else { continue };
-            seen(&self.current());
-            match outcome {
-                Ok(Reload::Unchanged) => {}
-                Ok(Reload::Replaced) => {
-                    last_error.clear();
-                    tracing::info!(files = ?self.paths(), "TLS files changed, new handshakes use them");
-                }
-                // An unreadable file fails at every look: say so once.
-                Err(error) if error.to_string() == last_error => {}
-                Err(error) => {
-                    last_error = error.to_string();
-                    tracing::warn!(%error, "TLS files changed but cannot be used, keeping those loaded before");
-                }
-            }
-        }
-    }
-
-    fn paths(&self) -> Vec<&Path> {
-        self.sources.iter().map(|source| source.path.as_path()).collect()
     }
 }
 
@@ -187,18 +147,4 @@ fn digest(contents: &[Vec<u8>]) -> [u8; 32] {
         hasher.update(content);
     }
     hasher.finalize().into()
-}
-
-/// When the first of some certificates expires, in seconds since the epoch. `None`: none can be read.
-pub(super) fn earliest_expiry(certificates: &[CertificateDer<'_>]) -> Option<i64> {
-    let parsed = certificates.iter().filter_map(|der| Some(X509Certificate::from_der(der).ok()?.1));
-    parsed.map(|certificate| certificate.validity().not_after.timestamp()).min()
-}
-
-/// Subject and end of validity of a certificate, for the log.
-pub(super) fn describe(certificate: &CertificateDer<'_>) -> String {
-    match X509Certificate::from_der(certificate) {
-        Ok((_, parsed)) => format!("{}, valid until {}", parsed.subject(), parsed.validity().not_after),
-        Err(_) => "unreadable certificate".to_owned(),
-    }
 }

@@ -1,4 +1,4 @@
-//! Calico's rule for who a verified peer may be: by common name or by URI SAN.
+//! Calico's rule for the name of a verified peer: by common name or by URI SAN.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,9 +8,9 @@ use tokio_rustls::rustls::{self, CertificateError, OtherError};
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use super::Purpose;
+use super::purpose::Purpose;
 
-/// What a peer's certificate must say. Of two conditions either one suffices; a single one must hold.
+/// The name that a peer's certificate must have. Of two conditions either one suffices; a single one must hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeerIdentity {
     common_name: Option<String>,
@@ -29,7 +29,7 @@ impl PeerIdentity {
     /// Checks a certificate whose chain has been verified.
     ///
     /// # Errors
-    /// Names the identity in the certificate, the one that was wanted, and the setting that wants it.
+    /// Names the identity in the certificate, the expected one, and the setting that expects it.
     pub fn check(&self, certificate: &CertificateDer<'_>, purpose: Purpose) -> Result<(), IdentityError> {
         let refuse = |found: String| IdentityError { purpose, wanted: self.clone(), found };
         let (_, parsed) =
@@ -69,7 +69,7 @@ impl PeerIdentity {
     }
 }
 
-/// The peer is verified, but is not who it has to be.
+/// The peer is verified, but has another name than it must have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IdentityError {
     purpose: Purpose,
@@ -98,7 +98,7 @@ impl fmt::Display for IdentityError {
 
 impl std::error::Error for IdentityError {}
 
-/// The variable that says what clients have to have.
+/// The variable that sets the name of clients.
 fn option_for(what: &str) -> &'static str {
     if what == "CN" { "TYPHA_CLIENTCN" } else { "TYPHA_CLIENTURISAN" }
 }

@@ -6,7 +6,7 @@ use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 use tokio_rustls::rustls::{CipherSuite, ProtocolVersion, SupportedCipherSuite, SupportedProtocolVersion};
 
-use super::Error;
+use super::error::Error;
 
 /// Suites of TLS 1.2 that we have. Go's short names without hash are accepted, too.
 const SUPPORTED: &[(&str, CipherSuite)] = &[
@@ -43,7 +43,7 @@ const UNSUPPORTED: &[&str] = &[
     "TLS_ECDHE_RSA_WITH_AES_128_CBC_SHA256",
 ];
 
-/// Which versions and suites a peer may use.
+/// The versions and suites that a peer may use.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The lowest version is 1.3 instead of 1.2.

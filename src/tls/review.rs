@@ -1,18 +1,21 @@
-//! Judges certificates without serving anything, for commands that inspect an installation.
+//! Judges certificates without serving anything, for commands that inspect an installation, and describes them for the log.
 
 use std::time::SystemTime;
 
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, UnixTime};
+use x509_parser::prelude::{FromDer, X509Certificate};
 
+use super::authorities::Authorities;
 use super::certificate::{Certificate, at};
-use super::files::describe;
-use super::{Authorities, PeerIdentity, Policy, Purpose};
+use super::identity::PeerIdentity;
+use super::policy::Policy;
+use super::purpose::Purpose;
 
-/// A server's certificate, the first of a PEM file. Returns what it is.
+/// Judges a server's certificate, the first of a PEM file. Returns its description.
 ///
 /// # Errors
-/// Why agents would refuse it.
+/// The reason why agents would refuse it.
 pub fn server(pem: &[u8]) -> Result<String, String> {
     let certificates = read(pem)?;
     let certificate = Certificate::read(&certificates[0]).map_err(|error| error.to_string())?;
@@ -23,10 +26,10 @@ pub fn server(pem: &[u8]) -> Result<String, String> {
     Ok(describe(&certificates[0]))
 }
 
-/// Authorities of a PEM file. Returns what they are.
+/// Judges the authorities of a PEM file. Returns their description.
 ///
 /// # Errors
-/// Why none of them vouches for anybody.
+/// The reason why none of them counts.
 pub fn authorities(pem: &[u8]) -> Result<String, String> {
     let certificates = read(pem)?;
     let (authorities, unreadable) = Authorities::new(&certificates, &Policy::default());
@@ -44,10 +47,10 @@ pub fn authorities(pem: &[u8]) -> Result<String, String> {
     }
 }
 
-/// A peer's certificate, the first of a PEM file whose others lead on from it. Returns what it is.
+/// Judges a peer's certificate, the first of a PEM file; the others of the file lead on from it. Returns its description.
 ///
 /// # Errors
-/// Why it does not lead to `ca`, or why its name is not the expected one.
+/// It does not lead to `ca`, or its name is another one than expected.
 pub fn peer(pem: &[u8], ca: &[u8], identity: &PeerIdentity, purpose: Purpose) -> Result<String, String> {
     let certificates = read(pem)?;
     let (authorities, _) = Authorities::new(&read(ca)?, &Policy::default());
@@ -62,4 +65,25 @@ fn read(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let certificates: Vec<_> =
         CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|error| error.to_string())?;
     if certificates.is_empty() { Err("it holds no CERTIFICATE in PEM form".to_owned()) } else { Ok(certificates) }
+}
+
+impl Authorities {
+    /// The time at which the first of them expires, in seconds since the epoch.
+    pub(super) fn earliest_expiry(&self) -> Option<i64> {
+        self.certificates.iter().map(|certificate| certificate.not_after).min()
+    }
+}
+
+/// The time at which the first of some certificates expires, in seconds since the epoch. `None`: none can be read.
+pub(super) fn earliest_expiry(certificates: &[CertificateDer<'_>]) -> Option<i64> {
+    let parsed = certificates.iter().filter_map(|der| Some(X509Certificate::from_der(der).ok()?.1));
+    parsed.map(|certificate| certificate.validity().not_after.timestamp()).min()
+}
+
+/// Subject and end of validity of a certificate, for the log.
+pub(super) fn describe(certificate: &CertificateDer<'_>) -> String {
+    match X509Certificate::from_der(certificate) {
+        Ok((_, parsed)) => format!("{}, valid until {}", parsed.subject(), parsed.validity().not_after),
+        Err(_) => "unreadable certificate".to_owned(),
+    }
 }

@@ -1,26 +1,38 @@
 //! The server's side: an acceptor from files, client certificates as configured.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls_pki_types::{CertificateDer, UnixTime};
+use tokio::time::MissedTickBehavior;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::danger::HandshakeSignatureValid;
-use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::server::NoServerSessionStorage;
 use tokio_rustls::rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use tokio_rustls::rustls::{self, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme};
 use tokio_util::sync::CancellationToken;
 
-use super::files::{Reload, Reloading, Source, describe, earliest_expiry};
-use super::{Authorities, Error, PeerIdentity, Policy, Purpose, signatures, words};
+use super::authorities::Authorities;
+use super::error::Error;
+use super::files::{Reload, Reloading, Source};
+use super::identity::PeerIdentity;
+use super::peer::Peer;
+use super::policy::Policy;
+use super::purpose::Purpose;
+use super::review::{describe, earliest_expiry};
+use super::signatures::{verify_tls12, verify_tls13};
+use super::{signatures, words};
 use crate::config::{MetricsClientAuth as ClientAuth, MetricsTlsConfig, TlsConfig};
+
+/// Time between two looks at the files. Certificates are replaced hours before they expire; three small reads cost nothing.
+pub const RELOAD_INTERVAL: Duration = Duration::from_secs(10);
 
 fn verifies(auth: ClientAuth) -> bool {
     matches!(auth, ClientAuth::RequireAndVerifyClientCert | ClientAuth::VerifyClientCertIfGiven)
 }
 
-/// Where a server's TLS comes from.
+/// The files and rules of a server's TLS.
 #[derive(Clone, Debug)]
 pub struct ServerTlsConfig {
     /// The private key, PEM.
@@ -29,9 +41,9 @@ pub struct ServerTlsConfig {
     pub cert_file: PathBuf,
     /// The certificates that clients' chains must lead to, PEM. Needed when `client_auth` verifies.
     pub ca_file: Option<PathBuf>,
-    /// What clients must show. The sync port always requires and verifies.
+    /// The demand for clients' certificates. The sync port always requires and verifies them.
     pub client_auth: ClientAuth,
-    /// Who clients may be, beyond a verified chain. `None`: anybody with one.
+    /// The name of clients, beside a verified chain. `None`: any name.
     pub identity: Option<PeerIdentity>,
     /// Versions and suites.
     pub policy: Policy,
@@ -91,7 +103,7 @@ struct Loaded {
     expiry: Expiry,
 }
 
-/// When the first certificate of each file expires, in seconds since the epoch.
+/// The time at which the first certificate of each file expires, in seconds since the epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Expiry {
     /// Our certificate, and those in its file that lead on from it.
@@ -104,7 +116,7 @@ impl ServerTls {
     /// Reads the files once. Blocks for as long as reading takes.
     ///
     /// # Errors
-    /// Names the file or setting and what is wrong with it.
+    /// Names the file or setting, and the mistake.
     pub fn load(config: ServerTlsConfig) -> Result<Self, Error> {
         for suite in config.policy.ignored_suites() {
             tracing::warn!(suite, "cipher suite is not supported and left out");
@@ -116,10 +128,7 @@ impl ServerTls {
             })?;
             sources.push(Source::new("CA", ca_file));
         }
-        let build = {
-            let sources = sources.clone();
-            move |contents: &[Vec<u8>]| build(&config, &sources, contents)
-        };
+        let build = move |sources: &[Source], contents: &[Vec<u8>]| build(&config, sources, contents);
         Ok(Self { config: Arc::new(Reloading::load(sources, Box::new(build))?) })
     }
 
@@ -137,12 +146,38 @@ impl ServerTls {
         self.config.reload()
     }
 
-    /// Looks at the files every [`super::RELOAD_INTERVAL`] until cancelled. `told` hears after each look when those in use expire.
+    /// Looks at the files every [`RELOAD_INTERVAL`] until cancelled, and logs the outcome. `told` hears after each look when those
+    /// in use expire.
     ///
     /// # Cancel safety
     /// Cancel safe.
     pub async fn keep_fresh(self, cancel: CancellationToken, told: impl Fn(Expiry)) {
-        self.config.keep_fresh(cancel, |loaded| told(loaded.expiry)).await;
+        let mut ticks = tokio::time::interval(RELOAD_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut last_error = String::new();
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let this = self.clone();
+            let Ok(outcome) = tokio::task::spawn_blocking(move || this.reload()).await else { continue };
+            told(self.config.current().expiry);
+            match outcome {
+                Ok(Reload::Unchanged) => {}
+                Ok(Reload::Replaced) => {
+                    last_error.clear();
+                    let files: Vec<&Path> = self.config.sources.iter().map(|source| source.path.as_path()).collect();
+                    tracing::info!(?files, "TLS files changed, new handshakes use them");
+                }
+                // An unreadable file fails at every look: say so once.
+                Err(error) if error.to_string() == last_error => {}
+                Err(error) => {
+                    last_error = error.to_string();
+                    tracing::warn!(%error, "TLS files changed but cannot be used, keeping those loaded before");
+                }
+            }
+        }
     }
 }
 
@@ -151,21 +186,21 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
     let certificates = sources[1].certificates(&contents[1])?;
     let mut expiry = Expiry { own: earliest_expiry(&certificates), authorities: None };
     let provider = config.policy.provider();
+    let verifier = |mandatory, names, authorities: Option<Authorities>| {
+        // A name counts only under a chain that does.
+        let identity = authorities.as_ref().and(config.identity.clone());
+        let peer = Peer { authorities, identity, provider: provider.clone() };
+        Arc::new(ClientVerifier { mandatory, names, peer })
+    };
     let verifier = match config.client_auth {
         ClientAuth::NoClientCert => None,
-        ClientAuth::RequireAnyClientCert => {
-            Some(Arc::new(AnyCertificate { provider: provider.clone() }) as Arc<dyn ClientCertVerifier>)
-        }
+        ClientAuth::RequireAnyClientCert => Some(verifier(true, Vec::new(), None)),
         ClientAuth::RequireAndVerifyClientCert | ClientAuth::VerifyClientCertIfGiven => {
             let authorities = sources[2].authorities(&contents[2], &config.policy)?;
             expiry.authorities = authorities.earliest_expiry();
-            Some(Arc::new(VerifiedClient {
-                mandatory: config.client_auth == ClientAuth::RequireAndVerifyClientCert,
-                names: authorities.subjects(),
-                authorities,
-                identity: config.identity.clone(),
-                provider: provider.clone(),
-            }) as Arc<_>)
+            let mandatory = config.client_auth == ClientAuth::RequireAndVerifyClientCert;
+            let names = authorities.certificates.iter().map(|authority| authority.subject.clone().into()).collect();
+            Some(verifier(mandatory, names, Some(authorities)))
         }
     };
     let key_pair = |error: rustls::Error| Error::KeyPair {
@@ -189,19 +224,17 @@ fn build(config: &ServerTlsConfig, sources: &[Source], contents: &[Vec<u8>]) -> 
     Ok(Loaded { server: Arc::new(server), expiry })
 }
 
-/// Verifies chain, purpose and time, then who the client is if that matters.
+/// Checks clients: whether they have to show a certificate, and which ones count.
 #[derive(Debug)]
-struct VerifiedClient {
+struct ClientVerifier {
     /// A client without a certificate is refused.
     mandatory: bool,
     /// The authorities that clients are told of.
     names: Vec<DistinguishedName>,
-    authorities: Authorities,
-    identity: Option<PeerIdentity>,
-    provider: Arc<CryptoProvider>,
+    peer: Peer,
 }
 
-impl ClientCertVerifier for VerifiedClient {
+impl ClientCertVerifier for ClientVerifier {
     fn client_auth_mandatory(&self) -> bool {
         self.mandatory
     }
@@ -216,10 +249,7 @@ impl ClientCertVerifier for VerifiedClient {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        self.authorities.verify(end_entity, intermediates, Purpose::Client, now)?;
-        if let Some(identity) = &self.identity {
-            identity.verify(end_entity, Purpose::Client)?;
-        }
+        self.peer.verify(end_entity, intermediates, Purpose::Client, now)?;
         Ok(ClientCertVerified::assertion())
     }
 
@@ -229,7 +259,7 @@ impl ClientCertVerifier for VerifiedClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        signatures::verify_tls12(message, cert, dss, &self.provider)
+        verify_tls12(self.peer.algorithms(), message, cert, dss)
     }
 
     fn verify_tls13_signature(
@@ -238,53 +268,10 @@ impl ClientCertVerifier for VerifiedClient {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        signatures::verify_tls13(message, cert, dss, &self.provider)
+        verify_tls13(self.peer.algorithms(), message, cert, dss)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Takes any certificate, but has the client prove that it holds the key.
-#[derive(Debug)]
-struct AnyCertificate {
-    provider: Arc<CryptoProvider>,
-}
-
-impl ClientCertVerifier for AnyCertificate {
-    fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        &[]
-    }
-
-    fn verify_client_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _now: UnixTime,
-    ) -> Result<ClientCertVerified, rustls::Error> {
-        Ok(ClientCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        signatures::verify_tls12(message, cert, dss, &self.provider)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        signatures::verify_tls13(message, cert, dss, &self.provider)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.peer.algorithms().supported_schemes()
     }
 }

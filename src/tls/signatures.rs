@@ -1,5 +1,5 @@
-//! Whose key made a signature: under a certificate, and in a handshake. Only the crypto provider's algorithms check signatures, so
-//! that the same algorithms and key sizes count everywhere.
+//! Signatures and the keys that made them: under a certificate, and in a handshake. Only the crypto provider's algorithms check
+//! signatures, so that the same algorithms and key sizes count everywhere.
 //!
 //! Keys are taken out of certificates here instead of by rustls, which does not read X.509 v1: `openssl x509 -req` made that of every
 //! request before its version 3.2 unless it was given extensions, and Calico's own guide to certificates does so.
@@ -65,28 +65,28 @@ fn key_info(certificate: &CertificateDer<'_>) -> Result<Vec<u8>, rustls::Error> 
     Ok(parsed.public_key().raw.to_vec())
 }
 
-/// Whether the peer has the key of its certificate; `message` is what it signed with it. TLS 1.3.
+/// Whether a peer has the key of its certificate, with which it signed `message`. TLS 1.3.
 pub(super) fn verify_tls13(
+    algorithms: &WebPkiSupportedAlgorithms,
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signed: &DigitallySignedStruct,
-    provider: &CryptoProvider,
 ) -> Result<HandshakeSignatureValid, rustls::Error> {
     let info = key_info(certificate)?;
-    let info = SubjectPublicKeyInfoDer::from(&info[..]);
-    verify_tls13_signature_with_raw_key(message, &info, signed, &provider.signature_verification_algorithms)
+    verify_tls13_signature_with_raw_key(message, &SubjectPublicKeyInfoDer::from(&info[..]), signed, algorithms)
 }
 
 /// The same for TLS 1.2, where a scheme does not say which curve it is for.
 pub(super) fn verify_tls12(
+    algorithms: &WebPkiSupportedAlgorithms,
     message: &[u8],
     certificate: &CertificateDer<'_>,
     signed: &DigitallySignedStruct,
-    provider: &CryptoProvider,
 ) -> Result<HandshakeSignatureValid, rustls::Error> {
     let key = PublicKey::of(&key_info(certificate)?).ok_or(CertificateError::BadEncoding)?;
-    let algorithms = provider.signature_verification_algorithms.mapping.iter();
     let mut possible = algorithms
+        .mapping
+        .iter()
         .filter(|(scheme, _)| *scheme == signed.scheme)
         .flat_map(|(_, algorithms)| *algorithms)
         .filter(|one| *one.public_key_alg_id() == *key.algorithm);

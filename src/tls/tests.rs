@@ -174,7 +174,7 @@ async fn clients_without_tls_or_certificate_are_refused() {
 
     let (mut near, far) = duplex(1024);
     near.write_all(b"\x21\x7f\x03\x01\x01\x08Envelope").await.unwrap();
-    assert!(greet(&server, far).await.unwrap_err().contains("what is not TLS"));
+    assert!(greet(&server, far).await.unwrap_err().contains("does not send TLS"));
 
     let mut roots = RootCertStore::empty();
     roots.add(ca.0.der().clone()).unwrap();

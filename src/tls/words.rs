@@ -4,8 +4,8 @@ use std::io;
 
 use tokio_rustls::rustls::{self, AlertDescription, CertificateError, InconsistentKeys};
 
-use super::Purpose;
 use super::certificate::at;
+use super::purpose::Purpose;
 
 /// First byte of every TLS connection: the type of a record that is part of a handshake.
 const HANDSHAKE_RECORD: u8 = 0x16;
@@ -39,7 +39,7 @@ pub fn stream_error(error: &io::Error, peer: Purpose) -> String {
     inner(error).map_or_else(|| error.to_string(), |error| format!("TLS: {}", words(error, peer)))
 }
 
-/// Why our own certificate and key cannot be used.
+/// The reason why our own certificate and key cannot be used.
 pub(super) fn own_pair(error: &rustls::Error) -> String {
     match error {
         rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
@@ -61,7 +61,7 @@ fn words(error: &rustls::Error, peer: Purpose) -> String {
     match error {
         Error::InvalidCertificate(error) => certificate(error, peer),
         Error::InvalidMessage(_) | Error::PeerSentOversizedRecord => {
-            format!("the {peer} sends what is not TLS: is TLS switched on there, and is this the right port?")
+            format!("the {peer} does not send TLS: is TLS switched on there, and is this the right port?")
         }
         Error::NoCertificatesPresented => {
             format!("the {peer} shows no certificate: it needs one, with its key, from an authority of the CA file")
@@ -76,7 +76,7 @@ fn words(error: &rustls::Error, peer: Purpose) -> String {
             format!("the {peer} does not keep to the TLS protocol ({error})")
         }
         Error::DecryptError => {
-            format!("what the {peer} sent was changed on its way, or it does not keep to the TLS protocol")
+            format!("a message of the {peer} was changed on its way, or the {peer} does not keep to the TLS protocol")
         }
         Error::General(text) => text.clone(),
         other => other.to_string(),

@@ -1,7 +1,7 @@
 //! The validation stage: between a syncer and its snapshot cache.
 //!
-//! Fed by a [`decoupler`], feeds the next one. An update whose value breaks a rule is forwarded without its value (and
-//! without the v3 resource version, which is a part of it); key, type and revision stay, so downstream it is a removal. Valid values lose their typed form here: nobody looks at it again.
+//! Fed by a [`decoupler`], feeds the next one. Valid values lose their typed form here: nobody looks at it again. The pipeline
+//! chooses where an invalid value leads ([`OnInvalid`]).
 //!
 //! Invariants: nothing is held back and order is kept; a broken value is counted every time and logged once per key and
 //! reason while it stays broken.
@@ -11,42 +11,64 @@ use std::collections::HashSet;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::node_counter::NodeCounter;
+use super::Findings;
+use super::key_counter::KeyCounter;
 use crate::decoupler;
 use crate::decoupler::MAX_BATCH;
 use crate::metrics::SyncerMetrics;
-use crate::model::{Key, SyncerEvent, Update, keys, no_revision};
+use crate::model::{Key, SyncerEvent, Update, UpdateType, no_revision};
 use crate::problems::{Novelty, ProblemBook, shortened};
 
 /// Name under which this stage reports problems.
 const FOUND_BY: &str = "validation";
 
+/// Where an invalid value leads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnInvalid {
+    /// The update goes on without its value (and without the v3 resource version, which is a part of it); key, type and revision
+    /// stay. Agents see the key as absent. Calico's way.
+    #[default]
+    Absent,
+    /// The update is left out: agents keep the last valid value. A key that is new is absent.
+    KeepLast,
+    /// The value goes on as it is.
+    Pass,
+}
+
+/// The pipeline's choices for this stage.
+#[derive(Clone, Copy, Debug)]
+pub struct Rules {
+    /// Where an invalid value leads.
+    pub on_invalid: OnInvalid,
+    /// The family of a key, in a word, under which its problems are counted. There must be a fixed number of families.
+    pub family: fn(&str) -> &str,
+}
+
 /// The validation stage of one syncer.
 #[derive(Debug)]
 pub struct ValidationFilter {
+    rules: Rules,
     /// Keys whose value is invalid now and noted in `problems`.
     invalid: HashSet<Key>,
     metrics: SyncerMetrics,
     problems: ProblemBook,
-    nodes: Option<NodeCounter>,
+    counter: Option<KeyCounter>,
 }
 
 impl ValidationFilter {
-    /// A stage that counts in `metrics`, notes in `problems`, and lets `nodes` see what passes.
+    /// A stage that counts in `metrics`, notes in `problems`, and lets `counter` see what passes.
     #[must_use]
-    pub fn new(metrics: SyncerMetrics, problems: ProblemBook, nodes: Option<NodeCounter>) -> Self {
-        Self { invalid: HashSet::new(), metrics, problems, nodes }
+    pub fn new(rules: Rules, metrics: SyncerMetrics, problems: ProblemBook, counter: Option<KeyCounter>) -> Self {
+        Self { rules, invalid: HashSet::new(), metrics, problems, counter }
     }
 
     /// Validates the updates of an event in place.
     pub fn check(&mut self, event: &mut SyncerEvent) {
         if let SyncerEvent::Updates(updates) = event {
-            for update in updates {
-                self.check_update(update);
-            }
+            updates.retain_mut(|update| self.check_update(update));
         }
-        if let Some(nodes) = &mut self.nodes {
-            nodes.see(event);
+        if let Some(counter) = &mut self.counter {
+            counter.see(event);
         }
     }
 
@@ -67,24 +89,43 @@ impl ValidationFilter {
         let _ = cancel.run_until_cancelled(work).await;
     }
 
-    fn check_update(&mut self, update: &mut Update) {
+    /// Checks an update, and changes it as the pipeline has chosen. Returns whether it goes on.
+    fn check_update(&mut self, update: &mut Update) -> bool {
         let subject = update.value.as_mut().and_then(|value| value.subject.take());
-        let Some(Err(invalid)) = subject.map(|subject| subject.validate()) else {
+        let findings = subject.map(|subject| subject.validate()).unwrap_or_default();
+        if findings.are_harmless() {
             if !self.invalid.is_empty() && self.invalid.remove(&update.key) {
                 self.problems.clear(FOUND_BY, update.key.as_str().to_owned());
             }
-            return;
-        };
-        update.value = None;
-        update.v3_resource_version = no_revision();
+            return true;
+        }
         self.metrics.values_invalid.inc();
-        let reason = invalid.to_string();
-        let family = keys::family(&update.key);
+        self.note(update, &findings);
+        match self.rules.on_invalid {
+            OnInvalid::Pass => true,
+            OnInvalid::KeepLast if update.update_type == UpdateType::Updated => false,
+            OnInvalid::KeepLast | OnInvalid::Absent => {
+                update.value = None;
+                update.v3_resource_version = no_revision();
+                true
+            }
+        }
+    }
+
+    /// Notes and logs that a value is invalid.
+    fn note(&mut self, update: &Update, findings: &Findings) {
+        let reason = findings.to_string();
+        let family = (self.rules.family)(&update.key);
         match self.problems.report(FOUND_BY, family, update.key.as_str().to_owned(), &reason) {
             Novelty::New => {
                 let (key, reason) = (shortened(&update.key), shortened(&reason));
                 let (syncer, revision) = (self.problems.syncer(), &update.revision);
-                warn!(%syncer, %key, %revision, %reason, "value is not valid; agents see it as absent");
+                let leads_to = match self.rules.on_invalid {
+                    OnInvalid::Absent => "agents see it as absent",
+                    OnInvalid::KeepLast => "agents keep the last valid one",
+                    OnInvalid::Pass => "agents get it all the same",
+                };
+                warn!(%syncer, %key, %revision, %reason, "value is not valid; {leads_to}");
             }
             Novelty::FullNow => {
                 warn!(syncer = %self.problems.syncer(), "too many values are not valid; further ones are only counted");
@@ -104,18 +145,23 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::model::SyncerType;
+    use crate::calico::syncers::FELIX;
+    use crate::model::finding::BAD_VALUE;
     use crate::model::{SyncStatus, UpdateType, Value};
     use crate::problems::MAX_PROBLEMS;
-    use crate::validate::{Invalid, Validate};
+    use crate::validate::Validate;
 
     /// Valid if it says so.
     #[derive(Debug)]
     struct Subject(Result<(), &'static str>);
 
     impl Validate for Subject {
-        fn validate(&self) -> Result<(), Invalid> {
-            self.0.map_err(|field| Invalid { field: field.to_owned(), value: "x".to_owned(), expected: "y".to_owned() })
+        fn validate(&self) -> Findings {
+            let mut findings = Findings::none();
+            if let Err(path) = self.0 {
+                findings.error(BAD_VALUE, path, "x", "y");
+            }
+            findings
         }
     }
 
@@ -132,9 +178,14 @@ mod tests {
     }
 
     fn stage() -> (ValidationFilter, SyncerMetrics, ProblemBook) {
-        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-        let problems = ProblemBook::new(SyncerType::Felix);
-        (ValidationFilter::new(metrics.clone(), problems.clone(), None), metrics, problems)
+        stage_with(OnInvalid::Absent)
+    }
+
+    fn stage_with(on_invalid: OnInvalid) -> (ValidationFilter, SyncerMetrics, ProblemBook) {
+        let metrics = SyncerMetrics::unregistered();
+        let problems = ProblemBook::new(FELIX);
+        let rules = Rules { on_invalid, family: |_| "k" };
+        (ValidationFilter::new(rules, metrics.clone(), problems.clone(), None), metrics, problems)
     }
 
     fn check(stage: &mut ValidationFilter, update: Update) -> Update {
@@ -153,6 +204,28 @@ mod tests {
         assert_eq!(&*blanked.revision, "7");
         assert_eq!(metrics.values_invalid.get(), 1);
         assert!(problems.snapshot(1)[0].reason.contains("spec.selector"));
+    }
+
+    #[test]
+    fn the_pipeline_chooses_where_an_invalid_value_leads() {
+        use UpdateType::{New, Updated};
+        // The choice, how the key changed, and what goes on: `None` nothing, otherwise whether the value is in it.
+        for (on_invalid, update_type, expected) in [
+            (OnInvalid::Absent, New, Some(false)),
+            (OnInvalid::Absent, Updated, Some(false)),
+            (OnInvalid::KeepLast, New, Some(false)),
+            (OnInvalid::KeepLast, Updated, None),
+            (OnInvalid::Pass, New, Some(true)),
+            (OnInvalid::Pass, Updated, Some(true)),
+        ] {
+            let (mut stage, metrics, problems) = stage_with(on_invalid);
+            let mut event = SyncerEvent::Updates(vec![update("/k", Some(Err("spec")), update_type)]);
+            stage.check(&mut event);
+            let SyncerEvent::Updates(updates) = event else { unreachable!("the event stays what it is") };
+            let passed = updates.first().map(|update| update.value.is_some());
+            assert_eq!(passed, expected, "{on_invalid:?} {update_type:?}");
+            assert_eq!((metrics.values_invalid.get(), problems.len()), (1, 1));
+        }
     }
 
     #[test]

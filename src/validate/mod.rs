@@ -1,13 +1,8 @@
-//! Validation: an invalid value becomes an absent one, is counted, and is logged once with its reason.
+//! Validation: every value is checked before it is distributed. What is wrong with it is counted, and logged once.
 //!
-//! Sits between a syncer and its snapshot cache. Rules are pure functions over typed values; nothing here does I/O.
+//! Sits between a syncer and its snapshot cache. The rules are the values' own ([`Validate`]); nothing here does I/O.
 
-#[cfg(any(test, fuzzing))]
-pub mod exercise;
 pub mod filter;
-pub mod node_counter;
-pub mod resource;
-pub mod rules;
+pub mod key_counter;
 
-pub(crate) use crate::model::valid::invalid;
-pub use crate::model::valid::{Invalid, Validate};
+pub use crate::model::finding::{Finding, Findings, Severity, Validate};

@@ -1,4 +1,4 @@
-//! The real daemon and agents of another make: Go's own gob decoder and snappy, against etcd with churn.
+//! The real daemon and agents in Go, with Go's own gob decoder and snappy, on an etcd with churn.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -33,7 +33,7 @@ fn resource(kind: &str, name: &str, spec: &str) -> String {
     format!(r#"{{"kind":"{kind}","apiVersion":"projectcalico.org/v3","metadata":{{"name":"{name}"}},"spec":{spec}}}"#)
 }
 
-/// Something for each of the four syncers.
+/// Writes data for each of the four syncers.
 async fn fill(etcd: &mut Client) -> anyhow::Result<()> {
     for i in 0..500 {
         put(etcd, &format!("globalnetworksets/set-{i}"), network_set(i, 0)).await?;
@@ -98,7 +98,7 @@ async fn a_hundred_go_agents_end_in_the_same_state_under_churn() -> anyhow::Resu
     }
     ensure!(reports[0]["restarts"].as_u64() >= Some(1), "compressed agents restart their decoder: {}", reports[0]);
 
-    // What the agents hold is what etcd holds: counted by kind, converted by hand.
+    // The agents hold etcd's content: counted by kind, converted by hand.
     let sets =
         etcd.get(format!("{PREFIX}/globalnetworksets/"), Some(etcd_client::GetOptions::new().with_prefix())).await?;
     let one = agent(&program, &daemon, &["-print"]).await??;

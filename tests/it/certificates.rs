@@ -1,5 +1,5 @@
-//! Which certificates count, compared with Go's `crypto/tls` over a generated matrix (`tests/go/certificates`), and real handshakes
-//! between both, in both directions.
+//! Verdicts on certificates, compared with Go's `crypto/tls` over a generated matrix (`tests/go/certificates`), and real handshakes
+//! with Go in both directions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -39,7 +39,7 @@ struct Case {
     #[serde(default)]
     key: Option<String>,
     handshake: bool,
-    /// Why Go refuses such a client, such a server; empty: it does not.
+    /// Reasons for which Go refuses such a client and such a server; empty: it accepts.
     client: String,
     server: String,
     #[serde(default)]
@@ -70,12 +70,12 @@ fn der(text: &str) -> anyhow::Result<CertificateDer<'static>> {
     Ok(CertificateDer::from(STANDARD.decode(text)?))
 }
 
-/// The Go program. `None`: it is left out.
+/// The Go program. `None`: Go is left out.
 fn go() -> Option<PathBuf> {
     need(Program::Go("certificates"))
 }
 
-/// The cases, which are made once.
+/// The cases, made once.
 fn matrix(program: &Path) -> anyhow::Result<&'static [Case]> {
     static MADE: OnceLock<Result<Vec<Case>, String>> = OnceLock::new();
     let made = MADE.get_or_init(|| make_matrix(program).map_err(|error| format!("{error:#}")));
@@ -91,24 +91,24 @@ fn make_matrix(program: &Path) -> anyhow::Result<Vec<Case>> {
     Ok(cases)
 }
 
-/// Where we differ from Go on purpose, or because the crypto provider has no such algorithm: all cases whose names have all of these
-/// parts, where Go accepts and we do not. docs/operations.md lists them.
+/// Differences from Go, on purpose or because the crypto provider lacks an algorithm: Go accepts all cases whose names contain all
+/// these parts, and we refuse them. docs/operations.md lists them.
 const STRICTER: &[&[&str]] = &[
-    // The crypto provider has no such keys.
+    // The crypto provider does not have such keys.
     &[", P-521, leaf"],
     &[", RSA-1024, leaf"],
-    // Nor this hash for keys of this length.
+    // The crypto provider does not have this hash for keys of this length.
     &["SHA-512 under the leaf"],
-    // X.509 v1 does not say whether a certificate is an authority's; only one that is self-issued can have been meant as one.
+    // X.509 v1 does not say whether a certificate is an authority's; only a self-issued certificate can have been meant as one.
     &["authority listed", ", v1, leaf"],
     &["signed by a listed v1, self-issued: false"],
-    // Policies are not checked. In Go, too, most of these are refused, but not if the certificate is listed itself.
+    // Policies are not checked. Go, too, refuses most of these cases, but not if the certificate is listed itself.
     &[", explicit policy, leaf"],
     &["leaf v3: explicit policy"],
     &["leaf no-CA: explicit policy"],
     &["leaf CA: explicit policy"],
     &["leaf sign-key: explicit policy"],
-    // Names are constrained, and rustls decides: it does not read X.509 v1, nor an authority's certificate as a peer's.
+    // Names are constrained, and rustls decides: it refuses X.509 v1, and an authority's certificate as a peer's.
     &["names that fit, leaf v1"],
     &["names that fit, leaf CA"],
     &["names that do not fit, leaf v1"],
@@ -117,7 +117,7 @@ const STRICTER: &[&[&str]] = &[
     &["addresses of mail permitted, leaf CA"],
     &["URIs that do not fit, leaf v1"],
     &["URIs excluded, leaf v1"],
-    // It refuses all URIs where some are constrained, and all subjects where directory names are.
+    // rustls refuses all URIs if some are constrained, and all subjects if directory names are constrained.
     &["URIs that fit, leaf"],
     &["directory names, leaf"],
 ];
@@ -210,7 +210,7 @@ impl Drop for GoPeer {
     }
 }
 
-/// Our own side: files of a certificate that the other side believes.
+/// Files of our own side: a certificate that the other side accepts.
 struct Files {
     folder: TempDir,
 }
@@ -265,10 +265,10 @@ async fn connect(client: &ClientTls, address: &str) -> anyhow::Result<Result<(),
     }
 }
 
-/// Kinds of keys that the crypto provider cannot use in a handshake: the case's name has one of these.
+/// Kinds of keys that the crypto provider cannot use in a handshake; the names of such cases contain one of these.
 const KEYS_WITHOUT_HANDSHAKE: &[&str] = &["P-521", "RSA-1024"];
 
-/// A chain gets the same verdict in a whole handshake, with either version of TLS.
+/// A chain gets the same verdict in a whole handshake, with each version of TLS.
 #[tokio::test]
 async fn handshakes_with_go_end_as_in_go() -> anyhow::Result<()> {
     let Some(program) = go() else { return Ok(()) };
@@ -280,7 +280,7 @@ async fn handshakes_with_go_end_as_in_go() -> anyhow::Result<()> {
     let mut made = 0;
     for case in cases.iter().filter(|case| case.handshake) {
         files.trust(case)?;
-        // A CA file of which nothing can be read is refused when it is loaded.
+        // A CA file without a readable certificate is refused when it is loaded.
         let (Ok(server), Ok(client)) = (files.server(), files.client()) else { continue };
         let usable =
             stricter(&case.name).is_none() && !KEYS_WITHOUT_HANDSHAKE.iter().any(|kind| case.name.contains(kind));
@@ -302,7 +302,7 @@ async fn handshakes_with_go_end_as_in_go() -> anyhow::Result<()> {
             go.order(case, "", tls12)?;
             let address = go.answer()?;
             let ours = timeout(PATIENCE, connect(&client, &address)).await??;
-            // Go ends as a server before our client has looked at its certificate, or hears of it: not compared.
+            // As a server, Go may end before our client has checked its certificate: its end is not compared.
             let _theirs = go.answer()?;
             let theirs = if ours.is_ok() { "" } else { "refused" };
             check(Purpose::Server, ours, theirs);

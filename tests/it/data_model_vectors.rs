@@ -1,11 +1,12 @@
-//! The whole road from a datastore to the snapshot cache's door, held against the data-model vectors.
+//! The whole way from a datastore into the snapshot cache, compared with the data-model vectors.
 
+use bulrush::calico::pipelines::{self, Flavour};
 use bulrush::datastore::memory::MemoryStore;
-use bulrush::syncer::pipelines::{self, Flavour, Source};
+use bulrush::syncer::spec::Source;
 
 use crate::vectors::data_model::{Case, run_all};
 
-/// The sources of which the daemon makes the case's syncer.
+/// The daemon's sources for the case's syncer.
 pub(crate) fn pipeline(flavour: Flavour, case: &Case) -> Vec<Source> {
     let specs = pipelines::calico(flavour, &case.context);
     specs.into_iter().find(|spec| spec.syncer == case.syncer).expect("every syncer has a pipeline").sources

@@ -1,39 +1,34 @@
 //! The etcd datastore against a real etcd: lists, watches, restarts, compaction, TLS, bad values, dead members.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
+use bulrush::calico::bootstrap::{InitOptions, ensure};
+use bulrush::calico::catalog::catalog;
+use bulrush::calico::kinds::{BLOCK_AFFINITY, CLUSTER_INFORMATION, IP_POOL, NETWORK_SET, POD, TIER, WORKLOAD_ENDPOINT};
 use bulrush::datastore::etcd::{EtcdConfig, EtcdStore};
-use bulrush::datastore::init::{InitOptions, ensure};
-use bulrush::datastore::{Datastore, Error, Event, Kind, ListPage, Malformed, WatchBatch};
+use bulrush::datastore::write::{Change, Stored, Writable as _, Write, Written};
+use bulrush::datastore::{Datastore, Error, Event, Kind, ListPage, Malformed, ObjectId, Selection, WatchBatch};
 use bulrush::model::Revision;
-use bulrush::model::kinds::{BLOCK_AFFINITY, CLUSTER_INFORMATION, IP_POOL, POD, TIER, WORKLOAD_ENDPOINT};
 use etcd_client::{Client, CompactionOptions, DeleteOptions, GetOptions, Txn, TxnOp};
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 
 use crate::real_etcd::{Etcd, free_port};
-
-/// Nothing in these tests takes longer unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::wait::in_time;
 
 fn store(etcd: &Etcd) -> EtcdStore {
-    EtcdStore::connect(EtcdConfig::new([etcd.url()])).unwrap()
+    EtcdStore::connect(EtcdConfig { catalog: catalog(None), ..EtcdConfig::new([etcd.url()]) }).unwrap()
 }
 
 fn key(kind: &Kind, name: &str) -> String {
     format!("{}{name}", kind.etcd_prefix.as_deref().unwrap())
 }
 
-async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("took too long")
-}
-
 async fn list(store: &EtcdStore, kind: &Kind) -> Result<Vec<ListPage>, Error> {
-    in_time(store.list(kind).try_collect()).await
+    in_time(store.list(&kind.clone().into()).try_collect()).await
 }
 
-/// What a follower of the datastore would hold: id to body.
+/// The content of a kind, as a follower of the datastore holds it: body by id.
 async fn content(store: &EtcdStore, kind: &Kind) -> (BTreeMap<String, Vec<u8>>, Revision) {
     let pages = list(store, kind).await.unwrap();
     let revision = pages[0].revision.clone();
@@ -46,7 +41,7 @@ async fn next(watch: &mut BoxStream<'static, Result<WatchBatch, Error>>) -> Resu
     in_time(watch.next()).await.expect("the watch ended")
 }
 
-/// Events until there are `count`, and the position after them.
+/// The next events, up to `count`, and the position after them.
 async fn events(
     watch: &mut BoxStream<'static, Result<WatchBatch, Error>>,
     count: usize,
@@ -74,7 +69,7 @@ async fn lists_and_watches_from_the_list_on() {
     assert!(empty.is_empty());
     assert_eq!(list(&store, &IP_POOL).await.unwrap().len(), 1, "an empty kind is one empty page");
 
-    let mut watch = store.watch(&IP_POOL, &start);
+    let mut watch = store.watch(&IP_POOL.into(), &start);
     client.put(key(&IP_POOL, "a"), r#"{"a":1}"#, None).await.unwrap();
     client.put("/calico/resources/v3/projectcalico.org/ippoolsx/z", "{}", None).await.unwrap();
     client.put(key(&IP_POOL, "a"), r#"{"a":2}"#, None).await.unwrap();
@@ -99,12 +94,12 @@ async fn lists_and_watches_from_the_list_on() {
 }
 
 #[tokio::test]
-async fn a_quiet_watch_vouches_for_the_present() {
+async fn a_quiet_watch_confirms_that_it_is_up_to_date() {
     let Some(etcd) = Etcd::start().await else { return };
     let (mut client, store) = (etcd.client().await, store(&etcd));
     let (_, start) = content(&store, &IP_POOL).await;
     client.put("/elsewhere", "x", None).await.unwrap();
-    let mut watch = store.watch(&IP_POOL, &start);
+    let mut watch = store.watch(&IP_POOL.into(), &start);
     let batch = next(&mut watch).await.unwrap();
     assert!(batch.events.is_empty());
     assert_eq!(&*batch.revision, "2");
@@ -115,7 +110,7 @@ async fn a_quiet_watch_vouches_for_the_present() {
 async fn kinds_without_a_prefix_are_absent() {
     let store = EtcdStore::connect(EtcdConfig::new(["http://127.0.0.1:1"])).unwrap();
     assert!(matches!(list(&store, &POD).await, Err(Error::KindAbsent { .. })));
-    let mut watch = store.watch(&POD, &Revision::from("1"));
+    let mut watch = store.watch(&POD.into(), &Revision::from("1"));
     assert!(matches!(next(&mut watch).await, Err(Error::KindAbsent { .. })));
 }
 
@@ -146,9 +141,9 @@ async fn twenty_thousand_keys_in_pages_at_one_revision() {
             .collect();
         client.txn(Txn::new().and_then(puts)).await.unwrap();
     }
-    let mut pages = store.list(&WORKLOAD_ENDPOINT);
+    let mut pages = store.list(&WORKLOAD_ENDPOINT.into());
     let first = in_time(pages.next()).await.unwrap().unwrap();
-    // Written while the list is read: not part of it, but of the watch from it.
+    // Written while the list is read: part not of the list, but of the watch after it.
     client.put(key(&WORKLOAD_ENDPOINT, "ns/zz-late"), "{}", None).await.unwrap();
     client.delete(key(&WORKLOAD_ENDPOINT, "ns/w9"), None).await.unwrap();
     let mut names: Vec<String> = first.objects.iter().map(|object| object.id.to_string()).collect();
@@ -156,7 +151,7 @@ async fn twenty_thousand_keys_in_pages_at_one_revision() {
     while let Some(page) = in_time(pages.next()).await {
         let page = page.unwrap();
         assert_eq!(page.revision, first.revision);
-        assert!(as_of.is_none(), "only the last page vouches");
+        assert!(as_of.is_none(), "only the last page confirms the time of the list");
         names.extend(page.objects.iter().map(|object| object.id.to_string()));
         (count, as_of) = (count + 1, page.as_of);
     }
@@ -165,15 +160,15 @@ async fn twenty_thousand_keys_in_pages_at_one_revision() {
     assert_eq!(names.len(), KEYS);
     names.dedup();
     assert_eq!(names.len(), KEYS);
-    let mut watch = store.watch(&WORKLOAD_ENDPOINT, &first.revision);
+    let mut watch = store.watch(&WORKLOAD_ENDPOINT.into(), &first.revision);
     let (late, _) = events(&mut watch, 2).await.unwrap();
     assert!(matches!(&late[0], Event::Put(object) if &*object.id.name == "zz-late"));
     assert!(matches!(&late[1], Event::Delete { id, .. } if &*id.name == "w9"));
 
-    // One request that deletes all: more than one message.
+    // One request deletes all keys, which makes more than one message.
     drop(watch);
     let (_, position) = content(&store, &WORKLOAD_ENDPOINT).await;
-    let mut watch = store.watch(&WORKLOAD_ENDPOINT, &position);
+    let mut watch = store.watch(&WORKLOAD_ENDPOINT.into(), &position);
     let prefix = key(&WORKLOAD_ENDPOINT, "");
     let deleted = client.delete(prefix, Some(DeleteOptions::new().with_prefix())).await.unwrap();
     let (gone, after) = events(&mut watch, KEYS).await.unwrap();
@@ -201,7 +196,7 @@ async fn a_killed_server_is_followed_on_after_its_restart() {
     let store = store(&etcd);
     let mut client = etcd.client().await;
     let (_, start) = content(&store, &IP_POOL).await;
-    let mut watch = store.watch(&IP_POOL, &start);
+    let mut watch = store.watch(&IP_POOL.into(), &start);
     client.put(key(&IP_POOL, "a"), "{}", None).await.unwrap();
     let (_, position) = events(&mut watch, 1).await.unwrap();
     etcd.kill();
@@ -219,7 +214,7 @@ async fn a_killed_server_is_followed_on_after_its_restart() {
     etcd.run().await;
     let mut client = etcd.client().await;
     client.put(key(&IP_POOL, "b"), "{}", None).await.unwrap();
-    let mut watch = store.watch(&IP_POOL, &position);
+    let mut watch = store.watch(&IP_POOL.into(), &position);
     let (after, _) = events(&mut watch, 1).await.unwrap();
     assert!(matches!(&after[0], Event::Put(object) if &*object.id.name == "b"), "{after:?}");
     assert_eq!(content(&store, &IP_POOL).await.0.len(), 2);
@@ -234,12 +229,12 @@ async fn compaction_during_a_pause_means_a_relist_that_misses_nothing() {
     client.delete(key(&IP_POOL, "gone"), None).await.unwrap();
     client.put(key(&IP_POOL, "new"), "{}", None).await.unwrap();
     compact(&mut client).await;
-    let mut watch = store.watch(&IP_POOL, &position);
+    let mut watch = store.watch(&IP_POOL.into(), &position);
     let error = next(&mut watch).await.unwrap_err();
     assert!(matches!(error, Error::Relist { .. }), "{error:?}");
     let (now, position) = content(&store, &IP_POOL).await;
     assert_eq!(now.keys().collect::<Vec<_>>(), ["new"]);
-    let mut watch = store.watch(&IP_POOL, &position);
+    let mut watch = store.watch(&IP_POOL.into(), &position);
     client.put(key(&IP_POOL, "later"), "{}", None).await.unwrap();
     assert_eq!(events(&mut watch, 1).await.unwrap().0.len(), 1);
 }
@@ -252,7 +247,7 @@ async fn compaction_between_pages_means_a_relist() {
     for name in ["a", "b", "c", "d", "e"] {
         client.put(key(&IP_POOL, name), "{}", None).await.unwrap();
     }
-    let mut pages = store.list(&IP_POOL);
+    let mut pages = store.list(&IP_POOL.into());
     assert_eq!(in_time(pages.next()).await.unwrap().unwrap().objects.len(), 2);
     client.put(key(&IP_POOL, "f"), "{}", None).await.unwrap();
     compact(&mut client).await;
@@ -267,7 +262,7 @@ async fn a_position_that_the_cluster_never_had_means_a_relist() {
     let Some(etcd) = Etcd::start().await else { return };
     let store = store(&etcd);
     for from in ["4711", "", "x", "-3"] {
-        let mut watch = store.watch(&IP_POOL, &Revision::from(from));
+        let mut watch = store.watch(&IP_POOL.into(), &Revision::from(from));
         let result = in_time(watch.next()).await;
         assert!(matches!(result, Some(Err(Error::Relist { .. }))), "{from}: {result:?}");
     }
@@ -282,7 +277,7 @@ async fn a_dead_first_endpoint_is_passed_over() {
     let store = EtcdStore::connect(EtcdConfig::new([dead, etcd.url()])).unwrap();
     let (objects, position) = content(&store, &IP_POOL).await;
     assert_eq!(objects.len(), 1);
-    let mut watch = store.watch(&IP_POOL, &position);
+    let mut watch = store.watch(&IP_POOL.into(), &position);
     client.put(key(&IP_POOL, "b"), "{}", None).await.unwrap();
     assert_eq!(events(&mut watch, 1).await.unwrap().0.len(), 1);
 }
@@ -298,7 +293,7 @@ async fn another_cluster_behind_the_next_endpoint_means_a_relist() {
     }
     let (_, position) = content(&store, &IP_POOL).await;
     old.kill();
-    let mut watch = store.watch(&IP_POOL, &position);
+    let mut watch = store.watch(&IP_POOL.into(), &position);
     let error = next(&mut watch).await.unwrap_err();
     assert!(matches!(error, Error::Relist { .. }), "{error:?}");
     assert_eq!(content(&store, &IP_POOL).await.0.len(), 3);
@@ -317,7 +312,7 @@ async fn tls_with_a_client_certificate() {
     let store = EtcdStore::connect(config.clone()).unwrap();
     let (objects, position) = content(&store, &IP_POOL).await;
     assert_eq!(objects.len(), 1);
-    let mut watch = store.watch(&IP_POOL, &position);
+    let mut watch = store.watch(&IP_POOL.into(), &position);
     client.put(key(&IP_POOL, "b"), "{}", None).await.unwrap();
     assert_eq!(events(&mut watch, 1).await.unwrap().0.len(), 1);
 
@@ -348,4 +343,79 @@ async fn initialisation_is_idempotent_even_when_many_do_it_at_once() {
     assert_eq!(ensure(&store, &options).await.unwrap(), 0);
     let after = client.get("/", None).await.unwrap().header().unwrap().revision();
     assert_eq!(before, after, "nothing is written twice");
+}
+
+#[tokio::test]
+async fn a_write_happens_only_if_the_object_is_as_it_must_be() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let store = store(&etcd);
+    for (kind, namespace) in [(TIER, ""), (NETWORK_SET, "ns")] {
+        let id = ObjectId { namespace: namespace.into(), name: "x".into() };
+        let write = async |change: Change<'_>, dry_run: bool| {
+            store.write(Write { kind: &kind, id: &id, change, dry_run }).await.unwrap()
+        };
+        let body = |order: u32| format!("{{\"order\":{order}}}").into_bytes();
+        let create = |order| Change::Create { body: body(order) };
+        let now = async || store.read(&kind, &id).await.unwrap();
+
+        assert!(matches!(write(create(1), true).await, Written::Done(_)));
+        assert_eq!(now().await, None, "a dry run stores nothing");
+        let Written::Done(first) = write(create(1), false).await else { panic!("it did not exist") };
+        assert_eq!(now().await, Some(Stored { body: body(1), revision: first.clone() }));
+        assert_eq!(write(create(2), false).await, Written::Conflict);
+        assert_eq!(write(create(2), true).await, Written::Conflict);
+
+        let update = Change::Update { body: body(2), before: &first };
+        assert!(matches!(write(update.clone(), true).await, Written::Done(_)));
+        let Written::Done(second) = write(update.clone(), false).await else { panic!("it was as it must be") };
+        assert_eq!(write(update, false).await, Written::Conflict);
+        assert_eq!(now().await, Some(Stored { body: body(2), revision: second.clone() }));
+
+        assert_eq!(write(Change::Delete { before: &first }, false).await, Written::Conflict);
+        assert!(matches!(write(Change::Delete { before: &second }, true).await, Written::Done(_)));
+        assert!(now().await.is_some());
+        assert!(matches!(write(Change::Delete { before: &second }, false).await, Written::Done(_)));
+        assert_eq!((now().await, write(Change::Delete { before: &second }, false).await), (None, Written::Conflict));
+    }
+}
+
+#[tokio::test]
+async fn a_selection_is_listed_and_followed() {
+    let Some(etcd) = Etcd::start().await else { return };
+    let (mut client, store) = (etcd.client().await, store(&etcd));
+    let prefix = NETWORK_SET.etcd_prefix.clone().unwrap();
+    let set = |app: &str| format!(r#"{{"metadata":{{"labels":{{"app":"{app}"}}}}}}"#);
+    for (name, app) in [("a/x", "web"), ("a/y", "db"), ("ab/x", "web"), ("b/x", "web")] {
+        client.put(format!("{prefix}{name}"), set(app), None).await.unwrap();
+    }
+    let all = || Selection::from(NETWORK_SET);
+    let web = all().with_labels("app=web").unwrap();
+    for (selection, expected) in [
+        (all(), &["a/x", "a/y", "ab/x", "b/x"][..]),
+        (all().in_namespaces(["a"]), &["a/x", "a/y"]),
+        (web.clone(), &["a/x", "ab/x", "b/x"]),
+        (web.clone().in_namespaces(["a", "b"]), &["a/x", "b/x"]),
+    ] {
+        let pages: Vec<ListPage> = in_time(store.list(&selection).try_collect()).await.unwrap();
+        let names: Vec<String> =
+            pages.iter().flat_map(|page| &page.objects).map(|object| object.id.to_string()).collect();
+        assert_eq!(names, expected, "{selection}");
+    }
+    let selection = web.in_namespaces(["a"]);
+    let pages: Vec<ListPage> = in_time(store.list(&selection).try_collect()).await.unwrap();
+    let mut watch = store.watch(&selection, &pages[0].revision);
+    for (name, app) in [("b/x", "new"), ("a/y", "web"), ("a/x", "db")] {
+        client.put(format!("{prefix}{name}"), set(app), None).await.unwrap();
+    }
+    let mut said = Vec::new();
+    while said.len() < 2 {
+        for event in in_time(watch.next()).await.unwrap().unwrap().events {
+            said.push(match event {
+                Event::Put(object) => format!("put {}", object.id),
+                Event::Delete { id, .. } => format!("delete {id}"),
+                Event::Malformed(malformed) => format!("malformed {}", malformed.id),
+            });
+        }
+    }
+    assert_eq!(said, ["put a/y", "delete a/x"]);
 }

@@ -6,38 +6,31 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use bulrush::calico::catalog::catalog;
+use bulrush::calico::kinds::{IP_POOL, NAMESPACE, POD};
+use bulrush::calico::pipelines::{self, Flavour};
+use bulrush::calico::processors::Context;
+use bulrush::calico::syncers::{BGP, FELIX, NODE_STATUS, TUNNEL_IP_ALLOCATION};
 use bulrush::datastore::file::{FileConfig, FileStatus, FileStore};
 use bulrush::datastore::{Datastore, Dialect, Error, Event, Kind, Malformed, WatchBatch};
-use bulrush::decoupler;
+use bulrush::demand::Demand;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
-use bulrush::model::kinds::{IP_POOL, NAMESPACE, POD};
 use bulrush::model::{Revision, SyncStatus, SyncerEvent};
-use bulrush::problems::ProblemBook;
+use bulrush::pipeline::Stages;
 use bulrush::syncer::kind_watch::KindHub;
-use bulrush::syncer::pipelines::{self, Flavour};
-use bulrush::syncer::processors::Context;
-use bulrush::syncer::watcher_cache::WatcherCache;
-use bulrush::syncer::watcher_syncer::WatcherSyncer;
-use bulrush::validate::filter::ValidationFilter;
 use futures_util::stream::BoxStream;
 use futures_util::{StreamExt, TryStreamExt};
 use tempfile::TempDir;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-/// Nothing in these tests takes longer unless it hangs.
-const PATIENCE: Duration = Duration::from_secs(30);
-
-async fn in_time<T>(future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, future).await.expect("took too long")
-}
+use crate::wait::in_time;
 
 fn pool(name: &str, cidr: &str) -> String {
     format!("---\napiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {{name: {name}}}\nspec: {{cidr: {cidr}}}\n")
 }
 
-/// Writes a file that the clock of the system, which does not stand still with that of the test, says to be an hour old.
+/// Writes a file with a time one hour ago by the system's clock, which goes on while the test's clock is paused.
 fn write_long_ago(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
     let long_ago = SystemTime::now() - Duration::from_secs(3_600);
@@ -48,7 +41,7 @@ fn pools(count: usize) -> String {
     (0..count).map(|i| pool(&format!("p{i:02}"), "10.0.0.0/8")).collect()
 }
 
-/// A folder that is followed, and its status.
+/// A followed folder, and its status.
 struct Bench {
     store: FileStore,
     status: watch::Receiver<FileStatus>,
@@ -56,7 +49,8 @@ struct Bench {
 
 impl Bench {
     fn open(path: &Path) -> Self {
-        let store = FileStore::open(FileConfig { quiet: Duration::from_millis(40), ..FileConfig::new(path) });
+        let store =
+            FileStore::open(FileConfig { quiet: Duration::from_millis(40), ..FileConfig::new(path, catalog(None)) });
         let status = store.status();
         Self { store, status }
     }
@@ -66,7 +60,7 @@ impl Bench {
     }
 
     async fn names(&self, kind: &Kind) -> (Vec<String>, Revision) {
-        let pages: Vec<_> = in_time(self.store.list(kind).try_collect()).await.unwrap();
+        let pages: Vec<_> = in_time(self.store.list(&kind.clone().into()).try_collect()).await.unwrap();
         let revision = pages[0].revision.clone();
         let objects = pages.into_iter().flat_map(|page| page.objects);
         (objects.map(|object| format!("{}@{}", object.id, object.revision)).collect(), revision)
@@ -96,14 +90,14 @@ async fn edits_are_followed_live() {
     let (names, start) = bench.names(&IP_POOL).await;
     assert_eq!(names, ["a@1", "b@1"]);
     assert_eq!(bench.names(&POD).await.0, Vec::<String>::new(), "an empty kind is one empty page");
-    let mut watch = bench.store.watch(&IP_POOL, &start);
-    let mut pods = bench.store.watch(&POD, &start);
+    let mut watch = bench.store.watch(&IP_POOL.into(), &start);
+    let mut pods = bench.store.watch(&POD.into(), &start);
 
     let pod = "---\napiVersion: v1\nkind: Pod\nmetadata: {name: p, namespace: ns}\n";
     fs::create_dir(dir.path().join("sub")).unwrap();
     fs::write(dir.path().join("sub/b.yml"), pool("c", "1") + pod).unwrap();
     fs::write(dir.path().join("a.yaml"), pool("b", "2")).unwrap();
-    // However the writes are spread over reloads, both watches end where the list is.
+    // Both watches end at the list's content, whichever reloads the writes fall into.
     let mut seen = Vec::new();
     while seen.len() < 3 {
         seen.extend(changes(&mut watch).await.0);
@@ -111,7 +105,7 @@ async fn edits_are_followed_live() {
     seen.sort();
     assert!(seen[0].starts_with("delete a, was 1") && seen[1].starts_with("put b@") && seen[2].starts_with("put c@"));
     assert_eq!(changes(&mut pods).await.0.len(), 1);
-    let object = bench.store.list(&POD).next().await.unwrap().unwrap().objects.remove(0);
+    let object = bench.store.list(&POD.into()).next().await.unwrap().unwrap().objects.remove(0);
     assert_eq!((object.id.to_string().as_str(), object.dialect), ("ns/p", Dialect::Kubernetes));
 }
 
@@ -121,7 +115,8 @@ async fn one_reload_is_one_batch_with_one_version_for_all_kinds() {
     fs::write(dir.path().join("none.yaml"), "# nothing\n").unwrap();
     let mut bench = Bench::open(dir.path());
     let (_, start) = bench.names(&IP_POOL).await;
-    let (mut watch, mut namespaces) = (bench.store.watch(&IP_POOL, &start), bench.store.watch(&NAMESPACE, &start));
+    let (mut watch, mut namespaces) =
+        (bench.store.watch(&IP_POOL.into(), &start), bench.store.watch(&NAMESPACE.into(), &start));
     let fresh = dir.path().join(".new");
     fs::write(&fresh, pools(30) + "---\napiVersion: v1\nkind: Namespace\nmetadata: {name: ns}\n").unwrap();
     fs::rename(&fresh, dir.path().join("all.yaml")).unwrap();
@@ -180,7 +175,7 @@ async fn a_renamed_file_changes_nothing() {
     fs::write(dir.path().join("a.yaml"), pool("a", "1")).unwrap();
     let mut bench = Bench::open(dir.path());
     let (_, start) = bench.names(&IP_POOL).await;
-    let mut watch = bench.store.watch(&IP_POOL, &start);
+    let mut watch = bench.store.watch(&IP_POOL.into(), &start);
     fs::rename(dir.path().join("a.yaml"), dir.path().join("z.yaml")).unwrap();
     fs::write(dir.path().join("marker.yaml"), pool("marker", "1")).unwrap();
     assert_eq!(changes(&mut watch).await.0, ["put marker@2"]);
@@ -202,7 +197,7 @@ async fn a_mounted_config_map_is_swapped() {
     let bench = Bench::open(root);
     let (names, start) = bench.names(&IP_POOL).await;
     assert_eq!(names, ["a@1"]);
-    let mut watch = bench.store.watch(&IP_POOL, &start);
+    let mut watch = bench.store.watch(&IP_POOL.into(), &start);
     generation("..2", &(pool("a", "2") + &pool("b", "1")));
     fs::remove_dir_all(root.join("..1")).unwrap();
     assert_eq!(changes(&mut watch).await.0, ["put a@2", "put b@2"]);
@@ -219,7 +214,7 @@ async fn the_folder_itself_may_be_a_symlink_that_is_swapped() {
     symlink("one", root.join("current")).unwrap();
     let bench = Bench::open(&root.join("current"));
     let (_, start) = bench.names(&IP_POOL).await;
-    let mut watch = bench.store.watch(&IP_POOL, &start);
+    let mut watch = bench.store.watch(&IP_POOL.into(), &start);
     symlink("two", root.join("next")).unwrap();
     fs::rename(root.join("next"), root.join("current")).unwrap();
     assert_eq!(changes(&mut watch).await.0, ["put a@2"]);
@@ -232,7 +227,7 @@ async fn a_folder_that_comes_late_or_goes_away_deletes_nothing() {
     let dir = TempDir::new().unwrap();
     let root = dir.path().join("late");
     let mut bench = Bench::open(&root);
-    let error = in_time(bench.store.list(&IP_POOL).next()).await.unwrap().unwrap_err();
+    let error = in_time(bench.store.list(&IP_POOL.into()).next()).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Retry { .. }), "{error:?}");
     assert!(error.to_string().contains("late"), "{error}");
 
@@ -242,7 +237,7 @@ async fn a_folder_that_comes_late_or_goes_away_deletes_nothing() {
     fs::rename(&root, dir.path().join("elsewhere")).unwrap();
     bench.until(|status| status.held.is_some()).await;
     assert_eq!(bench.names(&IP_POOL).await.0, ["a@1"]);
-    // What an unmount leaves behind: another folder, and empty.
+    // As after an unmount: another folder, which is empty.
     fs::create_dir(&root).unwrap();
     bench.until(|status| status.held.as_ref().is_some_and(|held| held.contains("empty"))).await;
     assert_eq!(bench.names(&IP_POOL).await.0, ["a@1"]);
@@ -252,15 +247,15 @@ async fn a_folder_that_comes_late_or_goes_away_deletes_nothing() {
     assert_eq!(bench.names(&IP_POOL).await.0, ["a@1"]);
 }
 
-/// The clock of the runtime is paused: it jumps to the next timer whenever nothing is read, so that nobody waits for a hold.
+/// The runtime's clock is paused: it jumps to the next timer whenever nothing is read, so the test need not wait for a hold to end.
 #[tokio::test(start_paused = true)]
 async fn a_mass_deletion_is_held_until_it_is_confirmed() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("a.yaml");
     write_long_ago(&path, &pools(50));
-    let store = FileStore::open(FileConfig::new(dir.path()));
+    let store = FileStore::open(FileConfig::new(dir.path(), catalog(None)));
     let mut status = store.status();
-    // Longer by the paused clock than anything that is waited for.
+    // Longer than any wait, by the paused clock.
     let patience = Duration::from_secs(3_600);
     let loaded = tokio::time::timeout(patience, status.wait_for(|status| status.objects == 50)).await;
     assert_eq!(loaded.unwrap().unwrap().version, 1);
@@ -288,7 +283,7 @@ async fn a_first_load_with_a_broken_file_is_not_served_until_it_is_mended() {
     fs::write(dir.path().join("pools.yaml"), pool("a", "1")).unwrap();
     fs::write(&path, pool("b", "1") + "spec: {\n").unwrap();
     let mut bench = Bench::open(dir.path());
-    let error = in_time(bench.store.list(&IP_POOL).next()).await.unwrap().unwrap_err();
+    let error = in_time(bench.store.list(&IP_POOL.into()).next()).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Retry { .. }), "{error:?}");
     assert!(error.to_string().contains("policies.yaml:"), "file and line are named: {error}");
     let status = bench.until(|status| status.error_count == 1).await;
@@ -302,7 +297,7 @@ async fn a_first_load_with_a_broken_file_is_not_served_until_it_is_mended() {
 async fn an_empty_folder_is_not_served_at_first() {
     let dir = TempDir::new().unwrap();
     let mut bench = Bench::open(dir.path());
-    let error = in_time(bench.store.list(&IP_POOL).next()).await.unwrap().unwrap_err();
+    let error = in_time(bench.store.list(&IP_POOL.into()).next()).await.unwrap().unwrap_err();
     assert!(matches!(error, Error::Retry { .. }), "{error:?}");
     fs::write(dir.path().join("a.yaml"), "# nothing on purpose\n").unwrap();
     bench.until(|status| status.version == 1).await;
@@ -316,8 +311,8 @@ async fn a_file_that_is_cut_between_two_documents_deletes_nothing() {
     fs::write(&path, pool("a", "1") + &pool("b", "1")).unwrap();
     let bench = Bench::open(dir.path());
     let (_, start) = bench.names(&IP_POOL).await;
-    let mut watch = bench.store.watch(&IP_POOL, &start);
-    // The first half of what is written.
+    let mut watch = bench.store.watch(&IP_POOL.into(), &start);
+    // The first half of the file.
     fs::write(&path, pool("a", "2")).unwrap();
     assert_eq!(changes(&mut watch).await.0, ["put a@2"]);
     fs::write(&path, pool("a", "2") + &pool("b", "2")).unwrap();
@@ -347,7 +342,8 @@ async fn neither_a_reload_nor_a_further_change_confirms_a_mass_deletion() {
 async fn the_operator_reloads_without_any_event() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("none.yaml"), "# nothing\n").unwrap();
-    let store = FileStore::open(FileConfig { quiet: Duration::from_secs(3_600), ..FileConfig::new(dir.path()) });
+    let store =
+        FileStore::open(FileConfig { quiet: Duration::from_secs(3_600), ..FileConfig::new(dir.path(), catalog(None)) });
     let mut bench = Bench { status: store.status(), store };
     bench.names(&IP_POOL).await;
     fs::write(dir.path().join("a.yaml"), pool("a", "1")).unwrap();
@@ -362,17 +358,17 @@ async fn a_position_of_another_run_means_a_relist() {
     let bench = Bench::open(dir.path());
     bench.names(&IP_POOL).await;
     for from in ["0", "99", "", "x"] {
-        let result = in_time(bench.store.watch(&IP_POOL, &Revision::from(from)).next()).await;
+        let result = in_time(bench.store.watch(&IP_POOL.into(), &Revision::from(from)).next()).await;
         assert!(matches!(result, Some(Err(Error::Relist { .. }))), "{from}: {result:?}");
     }
 }
 
 #[tokio::test]
-async fn large_lists_come_in_pages_that_vouch_at_the_end() {
+async fn large_lists_come_in_pages_of_which_the_last_confirms_the_time() {
     let dir = TempDir::new().unwrap();
     fs::write(dir.path().join("a.yaml"), (0..2_500).map(|i| pool(&format!("p{i}"), "x")).collect::<String>()).unwrap();
     let bench = Bench::open(dir.path());
-    let pages: Vec<_> = in_time(bench.store.list(&IP_POOL).try_collect()).await.unwrap();
+    let pages: Vec<_> = in_time(bench.store.list(&IP_POOL.into()).try_collect()).await.unwrap();
     assert_eq!(pages.iter().map(|page| page.objects.len()).collect::<Vec<_>>(), [1_000, 1_000, 500]);
     assert_eq!(pages.iter().map(|page| page.as_of.is_some()).collect::<Vec<_>>(), [false, false, true]);
 }
@@ -389,28 +385,20 @@ async fn the_quickstart_folder_is_good() {
 #[tokio::test]
 async fn every_object_of_the_quickstart_folder_is_valid_for_every_syncer() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/quickstart");
-    let store = Arc::new(FileStore::open(FileConfig::new(path)));
+    let store = Arc::new(FileStore::open(FileConfig::new(path, catalog(None))));
     for (spec, expected) in pipelines::calico(Flavour::Folder, &Context::default()).into_iter().zip([
-        (SyncerType::Felix, "/calico/v1/host/worker-1/workload/k8s/shop%2ffrontend-7c9d8b6f5d-4xk2p/endpoint/eth0"),
-        (SyncerType::Bgp, "/calico/resources/v3/projectcalico.org/bgpfilters/only-cluster"),
-        (SyncerType::TunnelIpAllocation, "/calico/v1/ipam/v4/pool/10.244.0.0-16"),
-        (SyncerType::NodeStatus, "/calico/resources/v3/projectcalico.org/caliconodestatuses/worker-1"),
+        (FELIX, "/calico/v1/host/worker-1/workload/k8s/shop%2ffrontend-7c9d8b6f5d-4xk2p/endpoint/eth0"),
+        (BGP, "/calico/resources/v3/projectcalico.org/bgpfilters/only-cluster"),
+        (TUNNEL_IP_ALLOCATION, "/calico/v1/ipam/v4/pool/10.244.0.0-16"),
+        (NODE_STATUS, "/calico/resources/v3/projectcalico.org/caliconodestatuses/worker-1"),
     ]) {
         assert_eq!(spec.syncer, expected.0);
-        let (metrics, problems) = (SyncerMetrics::unregistered(spec.syncer), ProblemBook::new(spec.syncer));
-        let cache = |source: pipelines::Source| {
-            WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
-        };
-        let caches = spec.sources.into_iter().map(cache).collect();
+        let metrics = SyncerMetrics::unregistered();
         let mut hub = KindHub::new(store.clone(), 1);
-        let (to_filter, from_syncer) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
-        let (to_cache, mut received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
-        let syncer = WatcherSyncer::new(spec.syncer, caches, &mut hub, to_filter);
-        let filter = ValidationFilter::new(metrics.clone(), problems.clone(), None);
-        let cancel = CancellationToken::new();
+        let (stages, mut received) = Stages::new(spec, &metrics, &mut hub, Demand::default());
+        let (problems, cancel) = (stages.problems().clone(), CancellationToken::new());
         tokio::spawn(hub.run(cancel.clone()));
-        tokio::spawn(syncer.run(cancel.clone()));
-        tokio::spawn(filter.run(from_syncer, to_cache, cancel.clone()));
+        tokio::spawn(stages.run(cancel.clone()));
         let mut keys = Vec::new();
         'until_in_sync: loop {
             let mut batch = Vec::new();

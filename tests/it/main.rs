@@ -45,5 +45,6 @@ mod deploy;
 mod dialects;
 mod hostile;
 mod kubernetes;
+mod made_up_kind;
 mod process;
 mod scripted_api;

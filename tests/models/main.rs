@@ -1,10 +1,10 @@
-//! The product's hand-made concurrency under loom, which tries every order in which threads can meet, and every value that
-//! memory may show them: not a loop that may hit the bad moment, but all moments there are, up to a number of preemptions.
+//! The product's hand-made concurrency under loom, which tries every order in which threads can meet, and every value
+//! that memory may show them, up to a number of preemptions.
 //!
-//! The sources are those of the product, built a second time: what they take from `crate::sync` is loom's here. Each model is
-//! as small as it can be while it still has the danger: two or three threads, one or two things that happen.
+//! The product's sources are built a second time, with loom's `crate::sync`. Each model is as small as possible: two or
+//! three threads, one or two events.
 //!
-//! `LOOM_MAX_PREEMPTIONS=4` tries more; `LOOM_LOG=trace LOOM_LOCATION=1` tells what led to a failure.
+//! `LOOM_MAX_PREEMPTIONS=4` tries more; `LOOM_LOG=trace LOOM_LOCATION=1` shows the path to a failure.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,22 +15,27 @@ mod calls;
 #[path = "../../src/snapcache/chain.rs"]
 #[expect(unreachable_pub, reason = "it is part of the library's interface")]
 mod chain;
-#[path = "../../src/syncserver/errands.rs"]
-mod errands;
-#[path = "../../src/syncserver/made.rs"]
+#[path = "../../src/syncserver/client/guarded.rs"]
+mod guarded;
+#[path = "../../src/syncserver/feed/made.rs"]
 mod made;
-#[path = "../../src/syncserver/turns.rs"]
-mod turns;
+#[path = "../../src/syncserver/feed/pump_calls.rs"]
+mod pump_calls;
 
 mod sync;
 
+/// The path of the modules in the product's sources.
+mod syncserver {
+    pub(crate) use crate::calls;
+}
+
 mod models {
     mod calls;
-    mod errands;
+    mod guarded;
     mod made;
+    mod pump_calls;
     mod relay;
     mod trail;
-    mod turns;
 }
 
 use std::future::Future;
@@ -40,29 +45,29 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use loom::sync::{Condvar, Mutex};
 
-/// How often a thread is stopped where it could have gone on, unless `LOOM_MAX_PREEMPTIONS` says otherwise. Nearly all bugs
-/// need two at most; each further one multiplies the time.
+/// Number of preemptions, which stop a thread that could have gone on, unless `LOOM_MAX_PREEMPTIONS` is set.
+/// Nearly all bugs need two at most; each further one multiplies the time.
 const PREEMPTIONS: usize = 3;
 
-/// Tries everything that can happen.
-fn model(what_happens: impl Fn() + Send + Sync + 'static) {
+/// Tries all orders of events.
+fn model(events: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound.get_or_insert(PREEMPTIONS);
-    builder.check(what_happens);
+    builder.check(events);
 }
 
-/// The work of a thread beside the task.
+/// Work of a thread beside the task.
 type Deed = Box<dyn FnOnce() + Send>;
 
-/// Runs a task to its end beside threads that do something each.
+/// Runs a task to its end beside threads.
 ///
 /// # Panics
-/// When it rests, and nobody is left to wake it.
+/// The task rests, and no thread is left to wake it.
 fn run_beside<F: Future>(deeds: impl IntoIterator<Item = Deed>, task: F) -> F::Output {
-    settle_beside(deeds, task).expect("the task rests, and nobody is left to wake it")
+    settle_beside(deeds, task).expect("the task rests, and no thread is left to wake it")
 }
 
-/// Runs a task beside threads that do something each, to its end, or until it rests and all threads have ended.
+/// Runs a task beside threads, to its end, or until it rests and all threads have ended.
 fn settle_beside<F: Future>(deeds: impl IntoIterator<Item = Deed>, task: F) -> Option<F::Output> {
     let pulse = Arc::new(Pulse { state: Mutex::default(), changed: Condvar::new() });
     for deed in deeds {
@@ -85,7 +90,7 @@ fn settle_beside<F: Future>(deeds: impl IntoIterator<Item = Deed>, task: F) -> O
     }
 }
 
-/// Of a task: whether it was woken, and how many can still wake it.
+/// Whether a task was woken, and the number of threads that can still wake it.
 struct Pulse {
     state: Mutex<PulseState>,
     changed: Condvar,
@@ -103,7 +108,7 @@ impl Pulse {
         self.changed.notify_one();
     }
 
-    /// Waits until the task is woken or cannot be any more.
+    /// Waits until the task is woken, or no thread can wake it any more.
     fn is_woken(&self) -> bool {
         let mut state = self.state.lock().unwrap();
         while !state.woken && state.busy > 0 {

@@ -1,4 +1,4 @@
-//! The parts of the product's own `sync`, by loom.
+//! Loom's counterparts of the product's own `sync`.
 
 use std::task::Waker;
 
@@ -6,7 +6,7 @@ use loom::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) use loom::sync::{Mutex, MutexGuard, atomic};
 
-/// A waker that may be exchanged and woken from anywhere: loom's stands for that of `futures-util`.
+/// A waker that may be exchanged and woken from any thread: loom's in place of `futures-util`'s.
 #[derive(Debug)]
 pub(crate) struct AtomicWaker(loom::future::AtomicWaker);
 
@@ -24,7 +24,7 @@ impl AtomicWaker {
     }
 }
 
-/// Set at most once: std's cell, whose content is seen only by a thread that sees the flag beside it.
+/// A cell that is set at most once: std's, whose content is visible only to a thread that sees the flag beside it.
 #[derive(Debug)]
 pub(crate) struct OnceLock<T> {
     is_set: AtomicBool,
@@ -51,8 +51,8 @@ impl<T> OnceLock<T> {
     }
 }
 
-/// The promises of tokio's `watch`, as simply as they can be had: each value has a number, and each receiver knows the number that
-/// it has seen.
+/// The guarantees of tokio's `watch`, as simply as possible: each value has a number, and each receiver has the last seen
+/// number.
 pub(crate) mod watch {
     use std::future::poll_fn;
     use std::sync::Arc;
@@ -62,14 +62,14 @@ pub(crate) mod watch {
     use loom::sync::{Mutex, MutexGuard};
 
     #[derive(Debug)]
-    struct Shared<T> {
+    struct Channel<T> {
         value: Mutex<T>,
         version: AtomicUsize,
         closed: AtomicBool,
         waiting: Mutex<Vec<Waker>>,
     }
 
-    impl<T> Shared<T> {
+    impl<T> Channel<T> {
         fn wake(&self) {
             let waiting = std::mem::take(&mut *self.waiting.lock().unwrap());
             waiting.into_iter().for_each(Waker::wake);
@@ -77,28 +77,28 @@ pub(crate) mod watch {
     }
 
     #[derive(Debug)]
-    pub(crate) struct Sender<T>(Arc<Shared<T>>);
+    pub(crate) struct Sender<T>(Arc<Channel<T>>);
 
     #[derive(Debug)]
     pub(crate) struct Receiver<T> {
-        shared: Arc<Shared<T>>,
+        channel: Arc<Channel<T>>,
         seen: usize,
     }
 
     impl<T> Clone for Receiver<T> {
         fn clone(&self) -> Self {
-            Self { shared: self.shared.clone(), seen: self.seen }
+            Self { channel: self.channel.clone(), seen: self.seen }
         }
     }
 
     pub(crate) fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
-        let shared = Arc::new(Shared {
+        let channel = Arc::new(Channel {
             value: Mutex::new(value),
             version: AtomicUsize::new(0),
             closed: AtomicBool::new(false),
             waiting: Mutex::default(),
         });
-        (Sender(shared.clone()), Receiver { shared, seen: 0 })
+        (Sender(channel.clone()), Receiver { channel, seen: 0 })
     }
 
     impl<T> Sender<T> {
@@ -125,29 +125,29 @@ pub(crate) mod watch {
 
     impl<T> Receiver<T> {
         pub(crate) fn borrow(&self) -> MutexGuard<'_, T> {
-            self.shared.value.lock().unwrap()
+            self.channel.value.lock().unwrap()
         }
 
         pub(crate) fn borrow_and_update(&mut self) -> MutexGuard<'_, T> {
-            let guard = self.shared.value.lock().unwrap();
-            self.seen = self.shared.version.load(Ordering::Acquire);
+            let guard = self.channel.value.lock().unwrap();
+            self.seen = self.channel.version.load(Ordering::Acquire);
             guard
         }
 
         pub(crate) fn has_changed(&self) -> bool {
-            self.seen != self.shared.version.load(Ordering::Acquire)
+            self.seen != self.channel.version.load(Ordering::Acquire)
         }
 
         pub(crate) fn mark_unchanged(&mut self) {
-            self.seen = self.shared.version.load(Ordering::Acquire);
+            self.seen = self.channel.version.load(Ordering::Acquire);
         }
 
         pub(crate) async fn changed(&mut self) -> Result<(), ()> {
             poll_fn(|cx| {
-                self.shared.waiting.lock().unwrap().push(cx.waker().clone());
-                // The end first: if it has come, the last value has.
-                let closed = self.shared.closed.load(Ordering::Acquire);
-                let version = self.shared.version.load(Ordering::Acquire);
+                self.channel.waiting.lock().unwrap().push(cx.waker().clone());
+                // The end is read first: once it has come, the last value has come, too.
+                let closed = self.channel.closed.load(Ordering::Acquire);
+                let version = self.channel.version.load(Ordering::Acquire);
                 if version != self.seen {
                     self.seen = version;
                     return Poll::Ready(Ok(()));

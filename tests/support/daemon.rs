@@ -1,4 +1,4 @@
-//! The real daemon as a child process: started with options, asked over its own endpoints, stopped by its process id.
+//! The real daemon as a child process: started with options, observed over its own endpoints, stopped by its process id.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -9,27 +9,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 
-/// How long anything may take on a busy machine before a test gives up.
+use crate::real_etcd::free_port;
+
+/// Longest time for any step, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two looks at something that a child process will do.
+/// Pause between two looks at a child process.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A port that was free a moment ago.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has free ports");
-    listener.local_addr().expect("a bound socket has an address").port()
-}
-
-/// Ports that were free a moment ago, all different, and other ones than `taken`.
+/// Ports that were free a moment ago, all different, and none of them `taken`.
 fn free_ports_beside<const N: usize>(taken: u16) -> [u16; N] {
-    // All are held at once: the system may give the same one again.
+    // All are held at once: the system may give the same port again.
     let _held = TcpListener::bind(("127.0.0.1", taken));
     let listeners: [TcpListener; N] =
         std::array::from_fn(|_| TcpListener::bind(("127.0.0.1", 0)).expect("loopback has free ports"));
     listeners.each_ref().map(|listener| listener.local_addr().expect("a bound socket has an address").port())
 }
 
-/// Waits until `done` says so; `what` names it in the failure.
+/// Waits until `done` returns a value; `what` names it in the failure.
 #[allow(clippy::disallowed_methods, reason = "waits for another process in real time")]
 pub(crate) fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
     let began = Instant::now();
@@ -49,7 +45,7 @@ pub(crate) fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> 
 pub(crate) struct Daemon {
     child: Child,
     log: PathBuf,
-    /// Where agents connect.
+    /// Address for agents.
     pub(crate) sync: SocketAddr,
     /// Health and status endpoints.
     pub(crate) health: SocketAddr,
@@ -88,7 +84,7 @@ impl Daemon {
         let [health, metrics] = free_ports_beside(sync.port()).map(loopback);
         let log = folder.join(format!("bulrush-{}.log", sync.port()));
         let file = File::options().create(true).append(true).open(&log).context("create the daemon's log")?;
-        // Few open files, as many systems start a process: it has to help itself.
+        // A low limit of open files, as on many systems: the daemon has to raise it.
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -S -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_bulrush"), "--config-file"]);
         command.arg(folder.join("no-such-file.cfg"));
@@ -140,7 +136,7 @@ impl Daemon {
         value.with_context(|| format!("{series} is not on the metrics page"))
     }
 
-    /// Everything it has logged.
+    /// Its whole log.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -150,20 +146,20 @@ impl Daemon {
         self.child.id()
     }
 
-    /// What it has allocated now, in bytes: its memory without the program's own pages, which only become more and are many in a
+    /// Allocated memory now, in bytes: without the pages of the program itself, which only grow and are many in a
     /// build with debug information.
     pub(crate) fn memory(&self) -> anyhow::Result<u64> {
         let [allocated] = self.in_status(["RssAnon:"])?;
         Ok(allocated)
     }
 
-    /// The most that it ever had allocated, in bytes.
+    /// Peak of allocated memory, in bytes.
     pub(crate) fn peak_memory(&self) -> anyhow::Result<u64> {
         let [peak, files, shared, allocated] = self.in_status(["VmHWM:", "RssFile:", "RssShmem:", "RssAnon:"])?;
         Ok(peak.saturating_sub(files + shared).max(allocated))
     }
 
-    /// What the kernel says of its memory under these names, all of the same moment, in bytes.
+    /// The kernel's figures of its memory under these names, all of the same moment, in bytes.
     fn in_status<const N: usize>(&self, names: [&str; N]) -> anyhow::Result<[u64; N]> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let mut values = [0; N];
@@ -203,6 +199,31 @@ impl Drop for Daemon {
         if std::thread::panicking() {
             eprintln!("log of the daemon:\n{}", self.log());
         }
+    }
+}
+
+/// A process that does not outlive its test.
+#[derive(Debug)]
+pub(crate) struct Running(pub(crate) Child);
+
+impl Running {
+    /// Asks it to end, and waits until it has.
+    pub(crate) fn end(&mut self) -> anyhow::Result<Option<i32>> {
+        Command::new("kill").arg("-TERM").arg(self.0.id().to_string()).status()?;
+        let ended = eventually("the daemon ends", || self.0.try_wait().ok().flatten())?;
+        Ok(ended.code())
+    }
+
+    /// Its exit status, if it has ended.
+    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().ok().flatten()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 

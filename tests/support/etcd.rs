@@ -13,12 +13,12 @@ use tempfile::TempDir;
 use crate::need::{Program, need};
 use crate::wait::eventually;
 
-/// How long a started server may take until it answers. Loopback, no fsync: normally well below a second.
+/// Longest time until a started server answers. Over loopback and without fsync it is normally well below a second.
 const READY_WITHIN: Duration = Duration::from_secs(30);
-/// How often other ports are tried when somebody else took them between choosing and starting.
+/// Most starts with other ports, if a port was taken between choosing and starting.
 const PORT_ATTEMPTS: u32 = 5;
 
-/// A running etcd. Killed and forgotten when dropped.
+/// A running etcd. Killed when dropped, and its data are removed.
 pub(crate) struct Etcd {
     program: PathBuf,
     child: Option<Child>,
@@ -78,7 +78,7 @@ impl Etcd {
         self.tls.as_ref().expect("started with TLS")
     }
 
-    /// A client of its own, for the test to write with.
+    /// A new client, for the test's own writes.
     pub(crate) async fn client(&self) -> Client {
         let options = self.tls.as_ref().map(|tls| {
             let read = |path: &Path| fs::read(path).unwrap();
@@ -91,7 +91,7 @@ impl Etcd {
         Client::connect([self.url()], options).await.unwrap()
     }
 
-    /// Kills the server as a crash would. The data stay.
+    /// Kills the server like a crash. The data stay.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -110,7 +110,7 @@ impl Etcd {
         panic!("etcd ended {PORT_ATTEMPTS} times right after its restart");
     }
 
-    /// Starts the server; false if it ended at once, because somebody else took a port in between.
+    /// Starts the server; false if it ended at once, because a port was taken in between.
     async fn try_run(&mut self) -> bool {
         let data = self.dir.path().join("data");
         let (url, peer) = (self.url(), format!("http://127.0.0.1:{}", self.peer_port));

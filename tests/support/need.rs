@@ -1,18 +1,18 @@
-//! Real programs that tests need: found, or left out on request, or a failure that says how to get them.
+//! Real programs that tests need. A program is found, or left out on request, or the test fails and says how to get it.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The variable with what tests are to do without: names as `tests/run --without` takes them, with commas between.
+/// The variable with the programs to leave out: names as for `tests/run --without`, with commas between.
 const WITHOUT: &str = "BULRUSH_WITHOUT";
-/// The variable with a file that gets a line, the reason, for every test that did not do its work. `tests/run` counts them.
+/// The variable with the file that gets a line with the reason for every skipped test. `tests/run` counts the lines.
 const SKIPPED: &str = "BULRUSH_SKIPPED";
-/// The oldest etcd that is taken from PATH. `tests/run` knows it too.
+/// The oldest etcd that is taken from PATH, the same as in `tests/run`.
 const OLDEST_ETCD: (u32, u32) = (3, 5);
 
-/// A program that is not ours.
+/// A program that tests need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     Etcd,
@@ -34,12 +34,12 @@ impl Program {
         }
     }
 
-    /// The name by which it is left out.
+    /// Its name for `--without`.
     fn without(self) -> &'static str {
         if matches!(self, Self::Go(_)) { "go" } else { self.name() }
     }
 
-    /// Whether PATH has it, in a version that will do.
+    /// Whether PATH has it, in a version that is new enough.
     fn is_on_path(self) -> bool {
         let argument = match self {
             Self::Etcd | Self::KubeApiserver => "--version",
@@ -53,18 +53,18 @@ impl Program {
     }
 }
 
-/// Whether an etcd that says this about its version is new enough.
+/// Whether an etcd that prints this version is new enough.
 fn will_do(said: &str) -> bool {
     let version = said.lines().find_map(|line| line.strip_prefix("etcd Version: "));
     let mut numbers = version.unwrap_or_default().split('.').map_while(|number| number.parse::<u32>().ok());
     matches!((numbers.next(), numbers.next()), (Some(major), Some(minor)) if (major, minor) >= OLDEST_ETCD)
 }
 
-/// Where a program is: on PATH, or where `tests/run` builds it. `None`: it is left out, and the test returns at once; that is
-/// counted once for every call.
+/// The path of a program: from PATH, or from the folder into which `tests/run` builds it. `None`: it is left out, and the test returns
+/// at once; each such call counts as a skipped test.
 ///
 /// # Panics
-/// When the program is in neither place; the message says how to get it.
+/// The program is in neither place; the message says how to get it.
 pub(crate) fn need(program: Program) -> Option<PathBuf> {
     let without = std::env::var(WITHOUT).unwrap_or_default();
     if without.split(',').any(|name| name == program.without()) {
@@ -86,11 +86,11 @@ pub(crate) fn need(program: Program) -> Option<PathBuf> {
     Some(built)
 }
 
-/// Notes that a test returns without having done its work.
+/// Records that a test is skipped.
 pub(crate) fn skip(reason: &str) {
     eprintln!("skipped: {reason}");
     let Some(path) = std::env::var_os(SKIPPED) else { return };
-    // One write for the line: test processes share the file.
+    // One write for the whole line: test processes share the file.
     let written = OpenOptions::new()
         .create(true)
         .append(true)
@@ -100,7 +100,7 @@ pub(crate) fn skip(reason: &str) {
 }
 
 #[test]
-fn an_old_etcd_will_not_do() {
+fn an_old_etcd_is_refused() {
     for (said, expected) in [
         ("etcd Version: 3.4.30\nGit SHA: x\n", false),
         ("etcd Version: 3.5.0\n", true),

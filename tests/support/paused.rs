@@ -1,4 +1,4 @@
-//! Paused time where an attribute of the test cannot ask for it: within a loop over cases, or a property.
+//! Paused time for loops over cases and for properties, in which a test's attribute cannot ask for it.
 
 /// Runs a future to its end on a runtime of its own, in paused time.
 pub(crate) fn in_paused_time<T>(future: impl Future<Output = T>) -> T {

@@ -1,12 +1,13 @@
-//! An API server whose every answer is a test's own. It is a service below the client, without sockets: paused time works,
-//! and nothing happens unless the test says so.
+//! An API server whose answers all come from the test. It is a service below the client, without sockets: paused time works,
+//! and nothing happens unless the test causes it.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bulrush::datastore::kubernetes::{CalicoGroup, KubernetesConfig, KubernetesStore};
+use bulrush::calico::catalog::{CalicoGroup, catalog};
+use bulrush::datastore::kubernetes::{KubernetesConfig, KubernetesStore};
 use bytes::Bytes;
 use futures_util::stream;
 use http::{Method, Request, Response};
@@ -18,7 +19,7 @@ use serde_json::{Value as Json, json};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-/// Longer than any pause that the client makes by itself, in paused time.
+/// Longest wait for a request, in paused time: longer than any pause of the client.
 const PATIENCE: Duration = Duration::from_secs(700);
 
 type Answer = Response<UnsyncBoxBody<Bytes, io::Error>>;
@@ -29,34 +30,34 @@ pub(crate) struct ScriptedApi {
     requests: mpsc::UnboundedReceiver<Asked>,
 }
 
-/// A request that waits for its answer. Dropped: the connection breaks before an answer came.
+/// A request that waits for its answer. If it is dropped, the connection breaks before an answer.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) query: BTreeMap<String, String>,
-    /// When it came.
+    /// Time at which it came.
     pub(crate) at: Instant,
     reply: oneshot::Sender<Answer>,
 }
 
-/// The open body of an answer. Dropped: it ends.
+/// The open body of an answer, which ends when this is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Feed(mpsc::UnboundedSender<io::Result<Frame<Bytes>>>);
 
-/// Where definitions of kinds are.
+/// Path of the definitions of kinds.
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
-/// What is answered to whoever asks for definitions of kinds; a test has enough to do with the kinds themselves.
+/// Answers to requests for definitions of kinds, so that a test need not answer them itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Definitions(Arc<Mutex<Defined>>);
 
 #[derive(Debug, Default)]
 enum Defined {
-    /// They may not be seen.
+    /// Reading them is forbidden.
     #[default]
     Forbidden,
-    /// They are not known to the server.
+    /// The server does not know them: 404.
     NotFound,
     /// There is no answer.
     Silent(Vec<Asked>),
@@ -67,30 +68,30 @@ enum Defined {
 }
 
 impl Definitions {
-    /// The server has these, until a test changes them.
+    /// Definitions with these names, until a test changes them.
     pub(crate) fn of(names: &[&str]) -> Self {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         Self(Arc::new(Mutex::new(Defined::Served { names, watches: Vec::new() })))
     }
 
-    /// The server does not answer here, until a test changes that.
+    /// No answers, until a test changes that.
     pub(crate) fn silent() -> Self {
         Self(Arc::new(Mutex::new(Defined::Silent(Vec::new()))))
     }
 
-    /// From now on the server has these. Whoever waits for an answer goes on waiting.
+    /// From now on the server has these. Requests that wait for an answer go on waiting.
     pub(crate) fn serve(&self, names: &[&str]) {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let served = Defined::Served { names, watches: Vec::new() };
         std::mem::forget(std::mem::replace(&mut *self.0.lock().expect("no panic before"), served));
     }
 
-    /// The server answers 404 here as well.
+    /// The server answers 404.
     pub(crate) fn not_found() -> Self {
         Self(Arc::new(Mutex::new(Defined::NotFound)))
     }
 
-    /// One more.
+    /// Adds a definition.
     pub(crate) fn add(&self, name: &str) {
         let Defined::Served { names, watches } = &mut *self.0.lock().expect("no panic before") else { return };
         names.push(name.to_owned());
@@ -99,7 +100,7 @@ impl Definitions {
         }
     }
 
-    /// One less.
+    /// Removes a definition.
     pub(crate) fn remove(&self, name: &str) {
         let Defined::Served { names, watches } = &mut *self.0.lock().expect("no panic before") else { return };
         names.retain(|known| known != name);
@@ -129,13 +130,13 @@ fn definition(name: &str) -> Json {
     })
 }
 
-/// A store and the server that it asks. Calico's kinds are in `crd.projectcalico.org/v1`, their definitions may not be seen, and
-/// the rate is not limited, unless `change` says otherwise.
+/// A store and its server. Calico's kinds are in `crd.projectcalico.org/v1`, reading their definitions is forbidden, and
+/// the rate is not limited, unless `change` alters that.
 pub(crate) fn start(change: impl FnOnce(&mut KubernetesConfig)) -> (KubernetesStore, ScriptedApi) {
     start_with(&Definitions::default(), change)
 }
 
-/// The same, where the server has these definitions of kinds.
+/// The same, with these definitions of kinds.
 pub(crate) fn start_with(
     definitions: &Definitions,
     change: impl FnOnce(&mut KubernetesConfig),
@@ -164,7 +165,7 @@ pub(crate) fn start_with(
         }
     });
     let mut config =
-        KubernetesConfig { calico_group: Some(CalicoGroup::CrdV1), qps: 0.0, ..KubernetesConfig::default() };
+        KubernetesConfig { catalog: catalog(Some(CalicoGroup::CrdV1)), qps: 0.0, ..KubernetesConfig::default() };
     change(&mut config);
     (KubernetesStore::with_client(kube::Client::new(service, "default"), &config), ScriptedApi { requests })
 }
@@ -192,7 +193,7 @@ impl ScriptedApi {
         asked
     }
 
-    /// Fails when a request came that nobody expected.
+    /// Fails if there is a further request.
     pub(crate) fn assert_idle(&mut self) {
         if let Ok(asked) = self.requests.try_recv() {
             panic!("one request too many: {asked:?}");
@@ -215,7 +216,7 @@ impl Asked {
         self.query("sendInitialEvents") == "true"
     }
 
-    /// A parameter; empty when it is not there.
+    /// A query parameter; empty if missing.
     pub(crate) fn query(&self, name: &str) -> &str {
         self.query.get(name).map_or("", String::as_str)
     }
@@ -241,7 +242,7 @@ impl Asked {
         self.answer(code, &[("content-type", "application/json")], status(code, reason, message).to_string());
     }
 
-    /// Answers with a body that comes as it is fed.
+    /// Answers with a body that the returned feed sends.
     pub(crate) fn stream(self) -> Feed {
         let (feed, pieces) = mpsc::unbounded_channel();
         let pieces = stream::unfold(pieces, |mut pieces| async move { Some((pieces.recv().await?, pieces)) });
@@ -256,7 +257,7 @@ impl Feed {
         self.raw(format!("{}\n", json!({"type": what, "object": object})));
     }
 
-    /// Sends a bookmark; `end`: that of the initial events.
+    /// Sends a bookmark; `end`: it ends the initial events.
     pub(crate) fn bookmark(&self, revision: &str, end: bool) {
         let annotations = if end { json!({"k8s.io/initial-events-end": "true"}) } else { Json::Null };
         let metadata = json!({"resourceVersion": revision, "annotations": annotations, "creationTimestamp": null});
@@ -280,7 +281,7 @@ impl Feed {
     }
 }
 
-/// What the server says when something is wrong.
+/// A `Status`, the body of an API server's errors.
 pub(crate) fn status(code: u16, reason: &str, message: &str) -> Json {
     json!({
         "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",

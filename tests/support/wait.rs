@@ -1,4 +1,4 @@
-//! Waiting for what another process does: bounded, and named when it does not come.
+//! Waiting for another process, within a time limit.
 
 use std::time::Duration;
 
@@ -6,8 +6,18 @@ use anyhow::Context as _;
 
 /// Pause between two looks at another process.
 const LOOK: Duration = Duration::from_millis(20);
+/// Longest time for any step of a test within its own process.
+const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Looks again and again until there is something to return, at most for so long; `what` names it in the failure.
+/// Awaits a future, for at most [`PATIENCE`].
+///
+/// # Panics
+/// The future takes longer.
+pub(crate) async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future).await.expect("took too long")
+}
+
+/// Calls `look` again and again until it returns a value, for at most `within`; `what` names the value in the failure.
 pub(crate) async fn eventually<T>(
     what: &str,
     within: Duration,

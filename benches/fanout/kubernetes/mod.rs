@@ -1,10 +1,10 @@
-//! A believable cluster in a real API server: pods with all that a kubelet and a controller write into them, nodes,
+//! A realistic cluster in a real API server: pods with all fields that a kubelet and a controller write, nodes,
 //! namespaces, services, network policies, and Calico's definitions. And the ways to change a pod.
 //!
-//! A patch of a full pod costs the API server some 8 ms of CPU time, most of it for managedFields; that of a lean pod 3 ms. On one
-//! small machine 200 patches a second are all there is to see then, whoever watches. A change that is written to the API server's
-//! etcd costs it 2 ms, which is its part in the way that is measured: watching etcd, decoding, telling its watchers. It is what a replica
-//! does for changes that another replica was asked for, and so the default; [`Writes`] has the other ways.
+//! A patch of a full pod costs the API server some 8 ms of CPU time, most of it for managedFields; a patch of a lean pod costs 3 ms.
+//! On a small machine, 200 patches a second would hide all other costs. A change written to the API server's etcd costs it 2 ms: for
+//! watching etcd, decoding, and telling its watchers, which are part of the measured way. A replica of the API server does the same for
+//! changes made through another replica. So this is the default; [`Writes`] has the other ways.
 
 mod objects;
 
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use bulrush::model::kinds::IP_POOL;
+use bulrush::calico::kinds::IP_POOL;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -31,13 +31,13 @@ const LEAST_NODES: usize = 100;
 const LEAST_NAMESPACES: usize = 20;
 /// EndpointSlices that are written together.
 const SLICES_AT_ONCE: usize = 40;
-/// Pods that are changed before anything is measured, and the number they get: no probe knows it.
+/// Number of pods that are changed before the measurement, and the label's number that they get, which no probe knows.
 const WARM_UP: usize = 100;
 const WARM_UP_NUMBER: usize = 1_000_000_000;
 /// Network policies of a namespace.
 const POLICIES_EACH: usize = 2;
 
-/// How much of everything.
+/// Numbers of objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Size {
     pub(crate) pods: usize,
@@ -63,9 +63,9 @@ pub(crate) struct Cluster {
     writes: Writes,
     rest: Rest,
     etcd: etcd_client::Client,
-    /// The pods as the API server shows them, by path, where they are replaced.
+    /// Pods as the API server shows them, by path, if changes replace pods.
     shown: HashMap<String, Value>,
-    /// What is before and after the number in each pod, where they are written to etcd: a pod costs nothing to make then.
+    /// Text before and after the number in each pod, if changes are written to etcd: then making a pod costs nothing.
     stored: Vec<(String, String)>,
 }
 
@@ -94,7 +94,7 @@ impl Cluster {
             "spec": {"cidr": "10.0.0.0/8", "ipipMode": "Always", "natOutgoing": true, "nodeSelector": "all()"},
         });
         rest.create(&GROUP.collection(&IP_POOL, ""), &pool).await?;
-        // A consistent read: by then the server's own cache has everything, and its work is not measured with ours.
+        // After a consistent read the server's own cache is complete, and filling it is not measured.
         for collection in ["pods", "nodes", "namespaces", "serviceaccounts", "services"] {
             rest.get(&format!("/api/v1/{collection}?limit=1")).await?;
         }
@@ -110,12 +110,12 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Reads what is to be replaced later.
+    /// Reads the pods that are to be replaced later.
     async fn read_pods(&mut self) -> anyhow::Result<()> {
         for mut pod in self.rest.list("/api/v1/pods").await? {
             let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
             let path = pod_path(&text(&pod["metadata"]["namespace"]), &text(&pod["metadata"]["name"]));
-            // Without a version the newest is replaced, whatever it is.
+            // Without a version, any version is replaced.
             if let Some(metadata) = pod["metadata"].as_object_mut() {
                 metadata.remove("resourceVersion");
             }
@@ -124,17 +124,17 @@ impl Cluster {
         Ok(())
     }
 
-    /// Where the API server listens.
+    /// Address of the API server.
     pub(crate) fn address(&self) -> SocketAddr {
         self.server.address()
     }
 
-    /// How changes reach it.
+    /// The way of changes to the API server.
     pub(crate) fn writes(&self) -> Writes {
         self.writes
     }
 
-    /// How many pods there are.
+    /// Number of pods.
     pub(crate) fn pods(&self) -> usize {
         self.size.pods
     }
@@ -182,7 +182,7 @@ fn pod_path(namespace: &str, name: &str) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
-/// A pod with what the API server adds to each object, the same whenever it is written.
+/// A pod with the fields that the API server adds to each object, with the same values at every write.
 fn stored_pod(i: usize, seq: usize, size: Size, pods: Pods) -> Value {
     let mut pod = pod(i, seq, size, pods);
     pod["metadata"]["uid"] = format!("00000000-0000-4000-b000-{i:012}").into();
@@ -190,7 +190,7 @@ fn stored_pod(i: usize, seq: usize, size: Size, pods: Pods) -> Value {
     pod
 }
 
-/// What is before and after the label's number in a pod.
+/// Text before and after the label's number in a pod.
 fn around_the_number(i: usize, size: Size, pods: Pods) -> (String, String) {
     const LABEL: &str = r#""bench-seq":""#;
     let pod = stored_pod(i, 0, size, pods).to_string();

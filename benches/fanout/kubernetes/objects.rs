@@ -1,4 +1,4 @@
-//! The objects of a believable cluster, as controllers and kubelets leave them.
+//! The objects of a realistic cluster, as controllers and kubelets leave them.
 
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ pub(super) fn pod(i: usize, seq: usize, size: Size, pods: Pods) -> Value {
     pod
 }
 
-/// The least that a pod may hold and still be an endpoint.
+/// A pod with only the fields that an endpoint needs.
 fn lean_pod(i: usize, size: Size) -> Value {
     let address = pod_address(i);
     json!({
@@ -131,7 +131,7 @@ fn lean_pod(i: usize, size: Size) -> Value {
     })
 }
 
-/// A pod as one of a Deployment looks once it runs.
+/// A running pod of a Deployment, with all its fields.
 fn full_pod(i: usize, size: Size) -> Value {
     let name = pod_name(i);
     let hash = format!("{:08x}", i.wrapping_mul(2_654_435_761) & 0xffff_ffff);
@@ -199,7 +199,7 @@ fn full_pod(i: usize, size: Size) -> Value {
     })
 }
 
-/// What a controller manager and a kubelet leave of their writes: about as much as everything else in a pod.
+/// Managed fields as a controller manager and a kubelet leave them: about as large as the rest of a pod.
 fn managed_fields() -> Value {
     let condition =
         || json!({".": {}, "f:type": {}, "f:status": {}, "f:lastProbeTime": {}, "f:lastTransitionTime": {}});

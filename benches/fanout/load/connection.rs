@@ -1,7 +1,7 @@
-//! One counted connection: connects, shakes hands, introduces itself, and then only counts what comes.
+//! One counted connection: connects, shakes hands, greets, and then only counts bytes.
 //!
-//! What arrives is never decoded. With TLS it is not even decrypted once the handshake is done: bytes are counted as they are on
-//! the wire, so that TLS costs the server and not the load generator. Writing goes through TLS all the same.
+//! Received bytes are never decoded. After a TLS handshake they are not even decrypted but counted as on the wire, so that TLS
+//! costs the server and not the load generator. Sent bytes go through TLS.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 
@@ -11,20 +11,20 @@ use tokio_rustls::rustls::ClientConnection;
 use super::manner::Manner;
 use crate::tls::Tls;
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// TCP is not established yet.
     Connecting,
     /// TLS is not established yet.
     Handshaking,
-    /// Nothing has been said yet.
+    /// Nothing has been sent yet.
     Ready,
-    /// It has introduced itself.
+    /// The greeting is sent.
     Greeted,
 }
 
-/// What a look at a connection brought.
+/// Result of a read.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Read {
     pub(crate) bytes: usize,
@@ -37,10 +37,10 @@ pub(crate) struct Connection {
     pub(crate) stream: TcpStream,
     pub(crate) phase: Phase,
     pub(crate) manner: Manner,
-    /// Whether the server has said something, or nothing will be heard of it.
+    /// Whether the server has answered, or no answer is expected.
     pub(crate) opened: bool,
     tls: Option<Box<ClientConnection>>,
-    /// What the socket has not taken yet.
+    /// Bytes that the socket has not taken yet.
     unsent: Vec<u8>,
 }
 
@@ -53,7 +53,7 @@ impl Connection {
         Ok(Self { stream, phase: Phase::Connecting, manner, opened: false, tls, unsent: Vec::new() })
     }
 
-    /// Goes on with connecting and the handshake as far as the socket allows. Returns the bytes that it read on the way.
+    /// Goes on with connecting and the handshake as far as the socket allows. Returns the number of bytes read.
     pub(crate) fn establish(&mut self) -> io::Result<usize> {
         if self.phase == Phase::Connecting {
             if let Some(error) = self.stream.take_error()? {
@@ -95,13 +95,13 @@ impl Connection {
         Ok(bytes)
     }
 
-    /// Introduces itself.
+    /// Sends the greeting.
     pub(crate) fn greet(&mut self, greeting: &[u8]) -> io::Result<()> {
         self.phase = Phase::Greeted;
         self.send(greeting)
     }
 
-    /// Says that it lives, unless what it said before is still on its way: then the server does not read anyway.
+    /// Sends a pong, unless earlier bytes are still unsent: then the server does not read anyway.
     pub(crate) fn pong(&mut self, pong: &[u8]) -> io::Result<()> {
         if self.unsent.is_empty() { self.send(pong) } else { self.flush() }
     }
@@ -119,7 +119,7 @@ impl Connection {
         self.flush()
     }
 
-    /// Hands over what has not been taken yet. It goes on when the socket becomes writable, or with the next pong.
+    /// Sends unsent bytes. The rest follows when the socket becomes writable, or with the next pong.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         while !self.unsent.is_empty() {
             match self.stream.write(&self.unsent) {
@@ -132,8 +132,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Reads what is there, at most `limit` bytes. A read that does not fill the buffer has emptied the socket: the next byte is
-    /// a new event, which saves the read that would only say so. With `to_the_end` it reads until told that nothing is there.
+    /// Reads available bytes, at most `limit`. A read that does not fill the buffer has emptied the socket, and the next byte is
+    /// a new event; so no further read is made. With `to_the_end` it reads until the socket says that it is empty.
     pub(crate) fn read(&mut self, buffer: &mut [u8], limit: usize, to_the_end: bool) -> Read {
         let mut outcome = Read::default();
         while outcome.bytes < limit {

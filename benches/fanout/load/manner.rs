@@ -1,15 +1,15 @@
-//! How an agent behaves, and which agents behave how.
+//! The manners of agents, and their spread among all agents.
 
 use std::str::FromStr;
 
-/// What a counted agent does with its connection.
+/// Behaviour of a counted agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
-    /// Reads whatever comes, at once.
+    /// Reads everything at once.
     Honest,
     /// Reads this many bytes a second.
     Slow(usize),
-    /// Introduces itself and never reads anything, nor does it say that it lives.
+    /// Sends its greeting, and then neither reads nor sends pongs.
     Stuck,
 }
 
@@ -21,7 +21,7 @@ pub(crate) enum Share {
 }
 
 impl Share {
-    /// How many of `all` that is.
+    /// Number of agents out of `all`.
     pub(crate) fn of(self, all: usize) -> usize {
         match self {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 100 % of a count")]
@@ -51,7 +51,7 @@ pub(crate) fn mixed(all: usize, slow: usize, slow_rate: usize, stuck: usize) -> 
     manners
 }
 
-/// Gives `n` of the honest ones, at even distances, another manner.
+/// Gives `n` honest agents, at even distances, another manner.
 fn spread(manners: &mut [Manner], n: usize, manner: Manner) {
     let honest: Vec<usize> =
         manners.iter().enumerate().filter(|(_, manner)| **manner == Manner::Honest).map(|(i, _)| i).collect();

@@ -1,14 +1,14 @@
-//! Many agents that only count bytes: as little load generator as the kernel allows.
+//! Many agents that only count bytes, at the least cost that the kernel allows.
 //!
-//! Each sends its hello and both acknowledgements at once (which servers of the protocol accept) and then reads whatever
-//! comes. A pong now and then keeps servers from dropping it. Some may be told to behave badly ([`manner`]).
+//! Each sends its hello and both acknowledgements at once (which servers of the protocol accept), and then reads. Regular pongs keep
+//! servers from dropping it. Some agents may behave badly ([`manner`]).
 //!
 //! | file | duty |
 //! |---|---|
 //! | `socket` | connecting from several source addresses |
 //! | `connection` | one agent's connection |
-//! | `manner` | who reads, who reads slowly, who never does |
-//! | `pump` | the thread that looks after them |
+//! | `manner` | agents that read, read slowly, or never read |
+//! | `pump` | the thread that serves a share of the agents |
 
 pub(crate) mod connection;
 pub(crate) mod manner;
@@ -32,34 +32,34 @@ use self::pump::{Pump, WAKE};
 use crate::progress::Step;
 use crate::tls::Tls;
 
-/// What the load's threads are called, to tell their CPU time from that of the decoding agents.
+/// Name of the load's threads, which tells their CPU time from that of the decoding agents.
 pub(crate) const THREAD: &str = "agents";
-/// Pause between two looks at what the threads have counted.
+/// Pause between two looks at the threads' counts.
 const LOOK: Duration = Duration::from_millis(5);
-/// How long nothing may happen while connections are made.
+/// Longest time without a new connection while agents connect.
 const CONNECT_STALL: Duration = Duration::from_secs(60);
-/// How long the agents must receive nothing new to count as settled, and how long that is waited for.
+/// Time without new bytes after which agents count as settled, and the longest wait for that.
 const QUIET: Duration = Duration::from_secs(1);
-/// What an agent may receive meanwhile: about one ping.
+/// Bytes that an agent may still receive in that time: about one ping.
 const PING_BYTES: u64 = 128;
 const SETTLE_LIMIT: Duration = Duration::from_secs(120);
-/// Losses that are described.
+/// Most lost connections that a failure describes.
 const DESCRIBED: usize = 5;
 
-/// Which agents to have.
+/// The agents to connect.
 pub(crate) struct Plan {
     pub(crate) server: SocketAddr,
     pub(crate) tls: Option<Tls>,
-    /// How each behaves.
+    /// The manner of each agent.
     pub(crate) manners: Vec<Manner>,
-    /// The first bytes of the agents: each sends the next of these. Not empty.
+    /// First bytes of the agents, taken in turn. Not empty.
     pub(crate) greetings: Vec<Vec<u8>>,
     pub(crate) pong: Vec<u8>,
-    /// Threads that look after them.
+    /// Number of threads.
     pub(crate) threads: usize,
-    /// Connect only, and say nothing until [`Agents::greet`].
+    /// Agents only connect, and send nothing until [`Agents::greet`].
     pub(crate) hold: bool,
-    /// Bytes that make a whole snapshot, where somebody waits for that.
+    /// Size of a whole snapshot in bytes, if the scenario waits for it.
     pub(crate) needed: Option<u64>,
 }
 
@@ -73,23 +73,23 @@ impl Plan {
     }
 }
 
-/// What the threads have counted so far. Lists are by the agent's number in the plan.
+/// Counts of all threads so far. Lists are by the agent's number in the plan.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Agents that the server has answered; if they hold, those that are connected.
+    /// Agents that the server has answered; with `hold`, connected agents.
     opened: AtomicUsize,
-    /// All are not connected yet: whoever is cut tries again. How often that happened.
+    /// Agents are still connecting, and an agent that is cut tries again. The number of such retries.
     connecting: AtomicBool,
     pub(crate) retried: AtomicUsize,
     /// Bytes and reads of the honest agents.
     pub(crate) bytes: AtomicU64,
     pub(crate) reads: AtomicU64,
-    /// Honest agents whose connection ended, and hostile ones.
+    /// Lost connections of honest agents, and of hostile agents.
     pub(crate) honest_lost: AtomicUsize,
     pub(crate) hostile_cut: AtomicUsize,
     received: Box<[AtomicU64]>,
     open: Box<[AtomicBool]>,
-    /// Bytes that make a whole snapshot; how many honest agents have as many, and when each had.
+    /// Size of a whole snapshot in bytes; number of honest agents that have one; time at which each had it.
     needed: u64,
     whole: AtomicUsize,
     whole_at_us: Box<[AtomicU64]>,
@@ -127,7 +127,7 @@ impl Shared {
         u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
     }
 
-    /// Notes that an agent's connection is gone.
+    /// Records that an agent's connection is gone.
     fn lost(&self, id: usize, manner: Manner, phase: Phase, why: &str) {
         self.open[id].store(false, Relaxed);
         if manner == Manner::Honest {
@@ -139,18 +139,18 @@ impl Shared {
     }
 
     fn fail(&self, what: String) {
-        let mut failures = self.failures.lock().expect("nobody panics while holding the list of failures");
+        let mut failures = self.failures.lock().expect("no panic while the list of failures is locked");
         if failures.len() < DESCRIBED {
             failures.push(what);
         }
     }
 
     fn failures(&self) -> String {
-        self.failures.lock().expect("nobody panics while holding the list of failures").join("; ")
+        self.failures.lock().expect("no panic while the list of failures is locked").join("; ")
     }
 }
 
-/// The running agents. Dropping it closes their connections.
+/// The running agents. Dropping this closes their connections.
 pub(crate) struct Agents {
     pub(crate) shared: Arc<Shared>,
     plan: Arc<Plan>,
@@ -158,7 +158,7 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// Connects all of `plan`; returns once they are connected.
+    /// Connects all agents of `plan`; returns once they are connected.
     pub(crate) async fn connect(plan: Plan) -> anyhow::Result<Self> {
         let shared = Arc::new(Shared::new(&plan));
         let plan = Arc::new(plan);
@@ -215,7 +215,7 @@ impl Agents {
         }
     }
 
-    /// Lets all introduce themselves now.
+    /// Lets all agents send their greetings now.
     pub(crate) fn greet(&self) {
         let _ = self.shared.greeted_at.set(Instant::now());
         self.shared.hold.store(false, Relaxed);
@@ -224,8 +224,8 @@ impl Agents {
         }
     }
 
-    /// Waits until all honest agents have a snapshot. Returns when each had it, in seconds, in order: since the greeting, or
-    /// since the first connection was begun if they did not wait for one.
+    /// Waits until all honest agents have a snapshot. Returns the time of each, in seconds, in order: since the greeting, or, without
+    /// `hold`, since the first connection was begun.
     pub(crate) async fn whole(&self, limit: Duration) -> anyhow::Result<Vec<f64>> {
         let all = self.plan.honest().count();
         let mut step = Step::begin(format!("sending snapshots to {all} agents"));
@@ -254,7 +254,7 @@ impl Agents {
         Ok(times)
     }
 
-    /// Waits until the honest agents receive nothing but pings any more, or for long enough where changes never end.
+    /// Waits until the honest agents receive only pings, or for a fixed time if changes never end.
     pub(crate) async fn settled(&self) -> anyhow::Result<()> {
         let mut step = Step::begin("waiting until the agents have everything");
         let (began, pings) = (Instant::now(), PING_BYTES * self.honest() as u64);
@@ -278,7 +278,7 @@ impl Agents {
         self.plan.honest().map(|id| self.shared.received[id].load(Relaxed)).collect()
     }
 
-    /// Honest agents whose connection is open and that have received something since `before` was taken.
+    /// Number of honest agents whose connection is open and that have received bytes since `before` was taken.
     pub(crate) fn live_since(&self, before: &[u64]) -> usize {
         let open = |id: usize| self.shared.open[id].load(Relaxed);
         self.plan
@@ -289,12 +289,12 @@ impl Agents {
             .count()
     }
 
-    /// Honest agents whose connection is open.
+    /// Number of honest agents whose connection is open.
     pub(crate) fn open(&self) -> usize {
         self.plan.honest().filter(|id| self.shared.open[*id].load(Relaxed)).count()
     }
 
-    /// How many honest agents there are.
+    /// Number of honest agents.
     pub(crate) fn honest(&self) -> usize {
         self.plan.honest().count()
     }

@@ -1,6 +1,6 @@
-//! The thread that looks after a share of the counted agents: opens them in waves, greets, reads, and says that they live.
+//! The thread that serves a share of the counted agents: connects them in waves, greets, reads, and sends pongs.
 //!
-//! One epoll, one buffer for all of them. Everything it finds out goes into [`Shared`], which the scenario looks at.
+//! One epoll and one buffer for all of them. Its counts go into [`Shared`], which the scenario reads.
 
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -17,17 +17,17 @@ use super::connection::{Connection, Phase, Read};
 use super::manner::Manner;
 use super::{Plan, Shared, socket};
 
-/// How often every agent says that it lives: as often as a server of the protocol asks by default.
+/// Interval of every agent's pongs: the interval at which servers of the protocol ask by default.
 const PONG_EVERY: Duration = Duration::from_secs(10);
-/// Pongs, slow reads and new connections are looked after this often.
+/// Interval at which pongs, slow reads and new connections are handled.
 const TICK: Duration = Duration::from_millis(100);
-/// Agents that may be waiting for the server's first word at once. Servers bound how many introduce themselves, and for how long.
+/// Most agents that wait for the server's first answer at once. Servers limit the number of handshakes, and their time.
 const OPENING: usize = 256;
-/// The same with TLS: more would only queue for the processor.
+/// The same with TLS: more would only wait for the processor.
 const OPENING_TLS: usize = 64;
-/// How often an agent that is cut while all connect tries again, as a real one would.
+/// Retries of an agent that is cut while agents connect; a real agent would try again, too.
 const RETRIES: u32 = 5;
-/// The shared read buffer: a few socket buffers' worth.
+/// Size of the shared read buffer: a few socket buffers.
 const BUFFER: usize = 256 * 1024;
 /// The token that wakes the thread. Connections have the tokens from 0.
 pub(super) const WAKE: Token = Token(usize::MAX);
@@ -39,7 +39,7 @@ pub(super) struct Pump {
     /// The agents of this thread, by their number in the plan.
     pub(super) ids: Range<usize>,
     connections: Vec<Option<Connection>>,
-    /// Agents that wait for the server's first word, those that were cut meanwhile, and how often that may still happen.
+    /// Agents that wait for the server's first answer, agents that were cut before it, and retries left.
     opening: usize,
     again: Vec<usize>,
     retries: u32,
@@ -53,7 +53,7 @@ impl Pump {
         Self { poll, plan, shared, ids, connections: Vec::new(), opening: 0, again: Vec::new(), retries, buffer }
     }
 
-    /// Runs until it is told to stop.
+    /// Runs until it is stopped.
     pub(super) fn run(mut self) -> anyhow::Result<()> {
         let mut events = Events::with_capacity(1024);
         let mut next_tick = Instant::now();
@@ -87,7 +87,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Begins connections as long as not too many are under way.
+    /// Begins connections, up to the limit of those under way.
     fn open(&mut self) -> anyhow::Result<()> {
         let most = if self.plan.tls.is_some() { OPENING_TLS } else { OPENING };
         while self.opening < most {
@@ -131,7 +131,7 @@ impl Pump {
             return;
         }
         if event.is_writable() && connection.flush().is_err() {
-            return self.lose(i, "it does not take what is sent");
+            return self.lose(i, "it does not read");
         }
         match connection.manner {
             Manner::Honest if event.is_readable() || ended => {
@@ -151,13 +151,13 @@ impl Pump {
         let greetings = &self.plan.greetings;
         match connection.greet(&greetings[i % greetings.len()]) {
             Err(error) => self.lose(i, &error.to_string()),
-            // Nothing will be heard of whoever does not read.
+            // Of an agent that does not read, nothing more is heard.
             Ok(()) if connection.manner != Manner::Honest => self.opened(i),
             Ok(()) => {}
         }
     }
 
-    /// The agent does not wait for the server's first word any more.
+    /// The agent no longer waits for the server's first answer.
     fn opened(&mut self, i: usize) {
         if let Some(Some(connection)) = self.connections.get_mut(i)
             && !std::mem::replace(&mut connection.opened, true)
@@ -183,7 +183,7 @@ impl Pump {
         }
     }
 
-    /// Sends the pongs of a tick, so that they are spread over time as they would be without us.
+    /// Sends the pongs of a tick, spread over time like those of real agents.
     fn say_alive(&mut self, cursor: &mut f64) {
         let n = self.connections.len() as f64;
         let until = *cursor + n * TICK.as_secs_f64() / PONG_EVERY.as_secs_f64();

@@ -23,8 +23,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let rate = args.churn_rate()?;
     ensure!(store.is_ours(), "changes need the server's datastore: give --etcd, or another --scenario");
     let session = Session::start(args, store, None).await?;
-    // Half of the probes come before the agents and half after them: a server that takes its clients in turn may serve the first
-    // of them first, every time.
+    // Half of the probes connect before the agents and half after them: a server may serve its clients always in the same order.
     let mut probes = session.probes(args.probes.div_ceil(2)).await?;
     let agents = session.mixed_agents(args.counting()).await?;
     probes.add(args.probes / 2).await?;
@@ -118,12 +117,12 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// Microseconds of CPU for each of `n` things to each of `clients`.
+/// Microseconds of CPU for each of `n` changes or messages to each of `clients`.
 fn micros(cpu: f64, n: f64, clients: usize) -> f64 {
     cpu * 1e6 / (n * clients as f64)
 }
 
-/// What the floor is to be compared with.
+/// The measurement that the floor is compared with.
 struct Measured<'a> {
     args: &'a Args,
     rate: u32,
@@ -133,8 +132,8 @@ struct Measured<'a> {
     server_cpu: Option<f64>,
 }
 
-/// Two floors that send as many bytes to as many connections in the same time: in one message for each change, and in as many
-/// messages as the server needed.
+/// Two floors that send as many bytes to as many connections in the same time: one message per change, and
+/// as many messages as the server sent.
 async fn beside_the_floor(measured: &Measured<'_>) -> anyhow::Result<Report> {
     let (args, clients, mut report) = (measured.args, measured.args.counting(), Report::default());
     let changes = measured.changes as f64;

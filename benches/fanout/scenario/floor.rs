@@ -28,7 +28,7 @@ pub(super) async fn run(args: &Args) -> anyhow::Result<Report> {
     Ok(report)
 }
 
-/// What the floor sends: to how many, how much at a time, how often, and how many times.
+/// Work of the floor server: number of clients, bytes per message, rate, and number of messages.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     clients: u32,
@@ -49,7 +49,7 @@ impl Shape {
         }
     }
 
-    /// CPU seconds that sending it costs.
+    /// Sends everything; returns the CPU seconds that it cost.
     pub(super) async fn run(self) -> anyhow::Result<f64> {
         let numbers = [self.clients, self.bytes, self.rate, self.messages];
         let child = Command::new(std::env::current_exe()?)

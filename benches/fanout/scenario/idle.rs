@@ -1,4 +1,4 @@
-//! Memory of a connection that has everything and waits.
+//! Memory of a connection that is up to date and waits.
 
 use crate::args::Args;
 use crate::report::Report;
@@ -8,7 +8,7 @@ use crate::store::Store;
 pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let session = Session::start(args, store, None).await?;
     let _probes = session.probes(1).await?;
-    // A first set of agents warms buffers and pools that are not per connection.
+    // A first set of agents fills buffers and pools that connections share.
     let warm = session.agents(args.clients / 10 + 1).await?;
     warm.settled().await?;
     tokio::time::sleep(session.settle_time()).await;

@@ -1,4 +1,4 @@
-//! What can be measured. Each scenario starts the server afresh and gives one result.
+//! The scenarios. Each starts the server afresh and gives one result.
 
 mod churn;
 mod floor;
@@ -11,10 +11,10 @@ use crate::proc::MachineTime;
 use crate::report::{Report, combined};
 use crate::store::Store;
 
-/// From so many percent of stolen time on, latencies are several times what they are without.
+/// Percentage of stolen time above which latencies are several times as long as without.
 const DISTURBED: f64 = 2.0;
 
-/// Runs what the arguments ask for as often as they ask for it.
+/// Runs the scenario of the arguments as often as they say.
 pub(crate) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
     let mut runs = Vec::with_capacity(args.repeat);
     for i in 1..=args.repeat {
@@ -27,7 +27,9 @@ pub(crate) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         let stolen = before.zip(MachineTime::now()).map(|(before, now)| now.stolen_percent(&before));
         report.set("stolen_percent", stolen);
         if let Some(stolen) = stolen.filter(|stolen| *stolen > DISTURBED) {
-            eprintln!("  {stolen:.1} % of the processor time went to other machines of this host: this says little");
+            eprintln!(
+                "  {stolen:.1} % of the processor time went to other machines of this host: these figures say little"
+            );
         }
         runs.push(report);
     }
@@ -44,7 +46,7 @@ async fn once(args: &Args, store: &Store) -> anyhow::Result<Report> {
     }
 }
 
-/// Small runs of everything.
+/// Small runs of all scenarios.
 pub(crate) fn quick(args: &Args) -> Vec<Args> {
     let with = |scenario: Scenario, tls: bool| {
         let mut args = args.clone();

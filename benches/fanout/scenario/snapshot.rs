@@ -1,12 +1,12 @@
-//! Snapshots to all agents at once: all are connected, then all introduce themselves in the same moment.
+//! Snapshots to all agents at once: all are connected, then all greet at the same moment.
 //!
-//! Servers do not suffer many connections that say nothing, and accept no further ones meanwhile. So all are connected first only
-//! as long as they fit into the listening socket's queue, and not with TLS, whose handshake needs the server; otherwise each introduces
-//! itself as soon as it is connected, and the time for connecting counts (`at_once` is false).
+//! Servers limit the number of silent connections, and accept no more beyond it. So agents are connected first only if they all
+//! fit into the listening socket's queue, and only without TLS, whose handshake needs the server. Otherwise each agent greets
+//! as soon as it is connected, and the time for connecting counts (`at_once` is false).
 //!
-//! An agent that only counts has a whole snapshot when it has received as many bytes as one that was alone with the server needed;
-//! the probes among them decode theirs and must come to the same keys. With a rate, changes go on meanwhile, and a probe that was
-//! there before times them.
+//! A counting agent has a whole snapshot when it has received as many bytes as an agent that was alone with the server;
+//! probes decode theirs and must get the same keys. With a rate, changes go on meanwhile, and a probe that
+//! connected before times them.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -22,22 +22,22 @@ use crate::report::{Report, quantile};
 use crate::session::{Probes, Session};
 use crate::store::Store;
 
-/// How long all may take.
+/// Longest time for all snapshots.
 const LIMIT: Duration = Duration::from_secs(120);
 /// Bytes by which two whole snapshots may differ: the connection's number and the server's texts in its hello.
 const SLACK: u64 = 64;
-/// With TLS they may differ by how the stream was cut into records: by one in so many bytes.
+/// With TLS, snapshots may differ by one byte in 100, because the stream is cut into records differently.
 const TLS_SLACK: u64 = 100;
-/// Most agents that are connected before the first introduces itself: below the queue of a listening socket (4,096 on Linux).
+/// Most agents that are connected before the first greeting: below the queue of a listening socket (4,096 on Linux).
 const MOST_HELD: usize = 4_000;
-/// How long changes go on before the agents introduce themselves.
+/// Time of changes before the agents greet.
 const CHURN_FIRST: Duration = Duration::from_secs(1);
 
-/// What came of sending the snapshots.
+/// Result of sending the snapshots.
 struct Sent {
-    /// When each agent had its own, in seconds, in order.
+    /// Time until each agent had its snapshot, in seconds, in order.
     times: Vec<f64>,
-    /// When the slowest probe had its own, in seconds.
+    /// Time until the slowest probe had its snapshot, in seconds.
     probes: f64,
     server_cpu: Option<f64>,
     cpu: serde_json::Value,
@@ -50,7 +50,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         let seen = early.seen[0].borrow();
         (seen.keys, seen.in_sync_bytes)
     };
-    // A server may keep a snapshot for a second; that of its start is not whole yet.
+    // A server may keep a snapshot for a second, and the snapshot of its start is not whole yet.
     tokio::time::sleep(session.settle_time()).await;
     let alone = session.agents(1).await?;
     alone.settled().await?;
@@ -83,7 +83,7 @@ pub(super) async fn run(args: &Args, store: &Store) -> anyhow::Result<Report> {
         sent?
     };
     let early_overwritten = if changes > 0 { early.arrived(store, changes).await? } else { 0 };
-    // Nobody may be cut right after its snapshot.
+    // No agent may be cut right after its snapshot.
     agents.settled().await?;
     agents.check()?;
     for probe in &probes.seen {

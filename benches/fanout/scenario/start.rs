@@ -1,4 +1,4 @@
-//! From exec to the first agent in sync; with Kubernetes, beside a plain reflector if asked for.
+//! Time from exec to the first agent in sync; with Kubernetes, beside a plain reflector if asked for.
 
 use anyhow::ensure;
 

@@ -18,8 +18,8 @@ use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::sync::OnceCell;
 use tokio::time::timeout;
 
+use super::config::{ConfigError, EtcdConfig};
 use super::failure::Failure;
-use super::{ConfigError, EtcdConfig};
 
 /// How long a TCP and TLS connection may take. Within a cluster it takes milliseconds.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

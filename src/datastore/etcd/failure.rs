@@ -1,4 +1,4 @@
-//! What an error of etcd means: whose fault it is and what to do next.
+//! The meaning of etcd's errors: whose fault it is and what to do next.
 //!
 //! Pure. Words for the person on call come from here: the address, what failed, what to check.
 
@@ -6,17 +6,17 @@ use std::error::Error as _;
 
 use tonic_code::Code;
 
-use super::super::Error;
+use crate::datastore::inlet::Error;
 use crate::model::Revision;
 
-/// What went wrong with one request to one endpoint.
+/// The fault of one request to one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// This endpoint cannot answer now; another one may.
     Endpoint(String),
     /// The revision that was asked for is compacted, or of a future that this cluster does not have.
     PositionGone(String),
-    /// The answer would be larger than [`MAX_MESSAGE_BYTES`](super::MAX_MESSAGE_BYTES).
+    /// The answer would be larger than [`MAX_MESSAGE_BYTES`](super::config::MAX_MESSAGE_BYTES).
     TooLarge(String),
     /// etcd refuses us.
     Forbidden(String),
@@ -109,7 +109,7 @@ fn with_hint(text: String) -> String {
     {
         "check that etcd runs at this address and that no firewall is between"
     } else if lower.contains("broken pipe") || lower.contains("reset by peer") {
-        // What is left of a refused handshake when our first bytes cross with the refusal.
+        // The rest of a refused handshake when our first bytes cross with the refusal.
         "check the state of this etcd member, and whether it wants a client certificate (EtcdCertFile and EtcdKeyFile)"
     } else {
         "check the state of this etcd member"

@@ -8,16 +8,16 @@ use std::time::SystemTime;
 use etcd_client::GetOptions;
 use futures_util::stream::{self, Stream};
 
-use super::super::{Error, Kind, ListPage};
+use super::config::MAX_MESSAGE_BYTES;
 use super::failure::Failure;
-use super::object::{object, revision_text};
-use super::{MAX_MESSAGE_BYTES, Shared};
+use super::object::{Layout, revision_text};
+use super::shared::Shared;
+use crate::datastore::inlet::{Error, ListPage};
 use crate::model::{AsOf, no_revision};
 
 struct Listing {
     shared: Arc<Shared>,
-    kind: Kind,
-    prefix: String,
+    layout: Layout,
     /// Where the next page starts.
     next_key: Vec<u8>,
     /// First key beyond the prefix.
@@ -28,10 +28,10 @@ struct Listing {
 }
 
 /// The pages of a list. Ends after the last page or the first error.
-pub(super) fn pages(shared: Arc<Shared>, kind: Kind, prefix: String) -> impl Stream<Item = Result<ListPage, Error>> {
+pub(super) fn pages(shared: Arc<Shared>, layout: Layout) -> impl Stream<Item = Result<ListPage, Error>> {
     let limit = shared.page_limit;
-    let (next_key, end) = (prefix.clone().into_bytes(), range_end(&prefix));
-    let listing = Listing { shared, kind, prefix, next_key, end, at: None, limit };
+    let (next_key, end) = (layout.range.clone().into_bytes(), range_end(&layout.range));
+    let listing = Listing { shared, layout, next_key, end, at: None, limit };
     stream::unfold(Some(listing), |listing| async move {
         let mut listing = listing?;
         match listing.page().await {
@@ -63,8 +63,8 @@ impl Listing {
                 Ok(response) => break response,
                 Err(Failure::TooLarge(_)) if self.limit > 1 => self.limit = (self.limit / 2).max(1),
                 Err(failure) => {
-                    let doing =
-                        format!("list {} below {} in etcd at {}", self.kind, self.prefix, self.shared.endpoints.urls());
+                    let (Layout { kind, range, .. }, urls) = (&self.layout, self.shared.endpoints.urls());
+                    let doing = format!("list {kind} below {range} in etcd at {urls}");
                     let revision = self.at.map_or_else(no_revision, |(revision, _)| revision_text(revision));
                     return Err(failure.into_error(doing, &revision));
                 }
@@ -72,7 +72,7 @@ impl Listing {
         };
         let (revision, started) = *self.at.get_or_insert_with(|| {
             let header = response.0.header.take().unwrap_or_default();
-            self.shared.note_cluster(&self.prefix, header.cluster_id);
+            self.shared.note_cluster(&self.layout.range, header.cluster_id);
             (header.revision, started)
         });
         let kvs = std::mem::take(&mut response.0.kvs);
@@ -82,7 +82,7 @@ impl Listing {
         }
         let mut malformed = Vec::new();
         let objects = kvs.into_iter().filter_map(|kv| {
-            let object = object(&self.kind, &self.prefix, &kv.key, kv.value, kv.mod_revision);
+            let object = self.layout.object(&kv.key, kv.value, kv.mod_revision);
             object.map_err(|unreadable| malformed.push(unreadable)).ok()
         });
         let objects = objects.collect();

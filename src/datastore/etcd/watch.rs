@@ -20,11 +20,12 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, Stream};
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
 
-use super::super::{Error, Event, Kind, Malformed, WatchBatch};
+use super::config::MAX_MESSAGE_BYTES;
 use super::endpoints::Connection;
 use super::failure::Failure;
-use super::object::{object, object_id, revision_text};
-use super::{MAX_MESSAGE_BYTES, Shared};
+use super::object::{Layout, revision_text};
+use super::shared::Shared;
+use crate::datastore::inlet::{Error, Event, Malformed, WatchBatch};
 use crate::model::{AsOf, Revision};
 
 /// How often a quiet watch asks how far it is. Costs a few bytes per kind; bounds how old the `as_of` of a quiet kind is.
@@ -39,12 +40,11 @@ const EVENT_DELETE: i32 = 1;
 /// The batches of a watch. Ends without an error when etcd closes it in an orderly way.
 pub(super) fn batches(
     shared: Arc<Shared>,
-    kind: Kind,
-    prefix: String,
+    layout: Layout,
     from: Revision,
 ) -> impl Stream<Item = Result<WatchBatch, Error>> {
     // Boxed once: it is handed from batch to batch.
-    let watch = Box::new(Watch { shared, position: Position { kind, prefix, delivered: 0 }, from, open: None });
+    let watch = Box::new(Watch { shared, position: Position { layout, delivered: 0 }, from, open: None });
     stream::unfold(Some(watch), |watch| async move {
         let mut watch = watch?;
         match watch.next().await {
@@ -56,7 +56,7 @@ pub(super) fn batches(
                     .open
                     .as_ref()
                     .map_or_else(|| watch.shared.endpoints.urls(), |open| open.connection.url.to_string());
-                let doing = format!("watch {} below {} in etcd at {url}", position.kind, position.prefix);
+                let doing = format!("watch {} below {} in etcd at {url}", position.layout.kind, position.layout.range);
                 let at = if position.delivered > 0 { revision_text(position.delivered) } else { watch.from.clone() };
                 Some((Err(failure.into_error(doing, &at)), None))
             }
@@ -118,7 +118,7 @@ impl Watch {
     async fn open(&self) -> Result<Open, Failure> {
         let start = self.position.delivered.saturating_add(1);
         let opened = |connection: Connection| {
-            let prefix = self.position.prefix.clone();
+            let prefix = self.position.layout.range.clone();
             async move {
                 let options =
                     WatchOptions::new().with_prefix().with_start_revision(start).with_progress_notify().with_fragment();
@@ -138,7 +138,8 @@ impl Watch {
                     interval
                 });
                 let header = created.0.header.unwrap_or_default();
-                if self.shared.cluster_of(&self.position.prefix).is_some_and(|listed| listed != header.cluster_id) {
+                if self.shared.cluster_of(&self.position.layout.range).is_some_and(|listed| listed != header.cluster_id)
+                {
                     return Err(Failure::PositionGone(
                         "another etcd cluster answers than the one that was listed".to_owned(),
                     ));
@@ -157,8 +158,10 @@ impl Watch {
     async fn check_future(&self, connection: &Connection) -> Result<(), Failure> {
         let options = GetOptions::new().with_prefix().with_count_only();
         let mut client = connection.client.kv_client();
-        let response =
-            client.get(self.position.prefix.as_str(), Some(options)).await.map_err(|error| Failure::of(&error))?;
+        let response = client
+            .get(self.position.layout.range.as_str(), Some(options))
+            .await
+            .map_err(|error| Failure::of(&error))?;
         let newest = response.header().map_or(0, etcd_client::ResponseHeader::revision);
         if newest < self.position.delivered {
             return Err(Failure::PositionGone(format!(
@@ -188,7 +191,7 @@ async fn answered<T>(
     };
     let waiting = async {
         tokio::select! {
-            // What is there already counts, however late we come to look.
+            // An answer that is there already counts, however late we come to look.
             biased;
             answer = receive => answer,
             never = asking => match never {},
@@ -199,8 +202,7 @@ async fn answered<T>(
 
 /// How far a watch is, and what a response means for it.
 struct Position {
-    kind: Kind,
-    prefix: String,
+    layout: Layout,
     /// Everything up to this revision has been delivered.
     delivered: i64,
 }
@@ -234,15 +236,15 @@ impl Position {
     fn event(&self, event: PbEvent) -> Option<Event> {
         let kv = event.kv?;
         if event.r#type != EVENT_DELETE {
-            return Some(match object(&self.kind, &self.prefix, &kv.key, kv.value, kv.mod_revision) {
+            return Some(match self.layout.object(&kv.key, kv.value, kv.mod_revision) {
                 Ok(object) => Event::Put(object),
                 Err(malformed) => Event::Malformed(malformed),
             });
         }
-        let id = match object_id(&self.kind, &self.prefix, &kv.key) {
+        let id = match self.layout.id(&kv.key) {
             Ok(id) | Err(Malformed { id, .. }) => id,
         };
-        // Nobody needs the last value of what etcd holds, and etcd would have to read the one before for every change.
+        // Nobody needs the last value of a key, and etcd would have to read the one before for every change.
         Some(Event::Delete { id, last: None })
     }
 }
@@ -252,12 +254,13 @@ mod tests {
     use etcd_client::proto::{PbKeyValue, PbResponseHeader};
 
     use super::*;
-    use crate::model::kinds;
+    use crate::calico::kinds;
+    use crate::datastore::catalog::ValueForm;
 
     fn position(delivered: i64) -> Position {
         let kind = kinds::IP_POOL;
         let prefix = kind.etcd_prefix.clone().unwrap().into_owned();
-        Position { kind, prefix, delivered }
+        Position { layout: Layout { kind, range: prefix.clone(), prefix, form: ValueForm::Json }, delivered }
     }
 
     fn event(kind: i32, name: &str, value: &str, revision: i64) -> PbEvent {

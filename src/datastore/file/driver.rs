@@ -17,7 +17,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
 use super::scan::{CONFIRM_FILE, RootId, fingerprint, scan};
-use super::{FileError, Shared};
+use super::shared::Shared;
+use super::status::FileError;
 
 /// A folder that never gets quiet is read at least this often.
 const MAX_QUIET_DELAY: Duration = Duration::from_secs(5);
@@ -225,7 +226,7 @@ impl Journal {
         }
         self.errors = now;
         if unknown != self.unknown && unknown > 0 {
-            warn!(folder = %path.display(), objects = unknown, "objects of a kind that Calico does not have are ignored");
+            warn!(folder = %path.display(), objects = unknown, "objects of unknown kinds are ignored: check the spelling of the kind");
         }
         self.unknown = unknown;
         if held != self.held.as_ref() {
@@ -243,8 +244,8 @@ impl Journal {
 async fn look(shared: &Arc<Shared>, journal: &mut Journal) -> Option<RootId> {
     let at = SystemTime::now();
     let known = shared.folder().known();
-    let path = shared.config.path.clone();
-    let Ok(scan) = spawn_blocking(move || scan(&path, &known)).await else {
+    let (path, catalog) = (shared.config.path.clone(), Arc::clone(&shared.config.catalog));
+    let Ok(scan) = spawn_blocking(move || scan(&path, &catalog, &known)).await else {
         error!(folder = %shared.config.path.display(), "reading the folder failed unexpectedly; its content is kept");
         return None;
     };

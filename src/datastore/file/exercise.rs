@@ -5,13 +5,14 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::parse::parse;
+use crate::datastore::catalog::Catalog;
 use crate::model::Revision;
 
-/// Reads the input as a file of the folder: YAML, or JSON if its first byte is `{`. Panics when an object that comes out is
+/// Reads the input as a file of a folder with kinds of this catalog: YAML, or JSON if its first byte is `{`. Panics when an object that comes out is
 /// not what it says it is, or does not come out of its own JSON again.
-pub fn file(input: &[u8]) {
+pub fn file(input: &[u8], catalog: &Catalog) {
     let name = if input.first() == Some(&b'{') { "x.json" } else { "x.yaml" };
-    let Ok(resources) = parse(Path::new(name), input) else { return };
+    let Ok(resources) = parse(Path::new(name), input, catalog) else { return };
     let revision = Revision::from("7");
     for resource in resources {
         let object = resource.object(&revision);
@@ -19,7 +20,7 @@ pub fn file(input: &[u8]) {
         assert_eq!(body["metadata"]["name"], &*object.id.name);
         assert_eq!(body["metadata"]["namespace"].as_str().unwrap_or_default(), &*object.id.namespace);
         assert_eq!(body["metadata"]["resourceVersion"], "7");
-        let again = parse(Path::new("x.json"), &object.body).expect("a body is a file");
+        let again = parse(Path::new("x.json"), &object.body, catalog).expect("a body is a file");
         assert_eq!(again.len(), 1, "an object is one object");
         assert_eq!(
             (&again[0].identity, again[0].digest),
@@ -34,6 +35,7 @@ pub fn file(input: &[u8]) {
 mod tests {
     #[test]
     fn the_corpus_of_files_does_no_harm() {
-        crate::fuzzing::replay("folder_file", super::file);
+        let catalog = crate::calico::catalog::catalog(None);
+        crate::fuzzing::replay("folder_file", |input| super::file(input, &catalog));
     }
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Fed by scans, feeds lists and watches through [`Folder::objects`] and [`Folder::changes_after`]. [`files`] says how each file
-//! counts, [`hold`] whether a mass deletion may happen, [`log`] has what watches follow.
+//! counts, [`hold`] whether a mass deletion may happen, [`log`] has the changes that watches follow.
 //!
 //! Rules:
 //! - A file that cannot be read or parsed, or that has no bytes, keeps its last good resources. At the first load there are none:
@@ -36,13 +36,14 @@ use tokio::time::Instant;
 
 use self::files::{Files, Owned, SETTLE, elect};
 use self::hold::{HOLD_ABOVE, Hold};
-use self::log::Log;
-use super::super::{Kind, Object};
-use super::known;
+use self::log::{Act, Log};
 use super::parse::{Digest, Identity, Resource};
 use super::scan::{RootId, Scan, Stamp};
-use super::{FileError, FileStatus};
+use super::status::{FileError, FileStatus};
+use crate::datastore::catalog::Catalog;
+use crate::datastore::selection::Selection;
 use crate::model::Revision;
+use crate::model::object::Object;
 
 mod files;
 mod hold;
@@ -76,6 +77,7 @@ pub(super) struct Folder {
     quiet: Duration,
     /// Whether the first load may lack files.
     serve_incomplete: bool,
+    catalog: Arc<Catalog>,
     root: Option<RootId>,
     /// The folder was away at the last look.
     away: bool,
@@ -84,6 +86,8 @@ pub(super) struct Folder {
     version: u64,
     hold: Hold,
     log: Log,
+    /// Somebody lists a part of the folder: an object that moves is a change. To all others it is none.
+    paths_matter: bool,
     errors: Vec<FileError>,
 }
 
@@ -94,6 +98,13 @@ struct Live {
     /// The file that has it, or had it last.
     file: Arc<Path>,
     absent: Option<Absence>,
+}
+
+impl Live {
+    /// A change of it.
+    fn change(&self, act: Act) -> Change {
+        Change { resource: self.resource.clone(), revision: self.revision.clone(), file: Arc::clone(&self.file), act }
+    }
 }
 
 /// An object is no longer where it was.
@@ -117,8 +128,8 @@ struct Missing {
 impl Folder {
     /// Nothing is loaded yet. `quiet`: how long a file must be still before it is taken. `serve_incomplete`: the first load may
     /// lack files that cannot be read.
-    pub(super) fn new(quiet: Duration, serve_incomplete: bool) -> Self {
-        Self { quiet, serve_incomplete, ..Self::default() }
+    pub(super) fn new(quiet: Duration, serve_incomplete: bool, catalog: Arc<Catalog>) -> Self {
+        Self { quiet, serve_incomplete, catalog, ..Self::default() }
     }
 
     /// Digests of the files as last seen.
@@ -241,10 +252,14 @@ impl Folder {
         missing
     }
 
-    /// The version that the content has, and its objects of a kind.
-    pub(super) fn objects(&self, kind: &Kind) -> (u64, Vec<(Resource, Revision)>) {
-        let of_kind = self.objects.values().filter(|live| live.resource.is_of(kind));
-        (self.version, of_kind.map(|live| (live.resource.clone(), live.revision.clone())).collect())
+    /// The version that the content has, and its objects that may belong to a selection: labels are not looked at.
+    pub(super) fn objects(&mut self, selection: &Selection) -> (u64, Vec<(Resource, Revision)>) {
+        self.paths_matter |= selection.is_by_folder();
+        let wanted = |live: &&Live| live.resource.may_be_of(selection) && selection.may_be_in(&live.file);
+        (
+            self.version,
+            self.objects.values().filter(wanted).map(|live| (live.resource.clone(), live.revision.clone())).collect(),
+        )
     }
 
     /// The reloads after a version, oldest first; `None` if that version is unknown or too long ago.
@@ -259,7 +274,7 @@ impl Folder {
     pub(super) fn status(&self) -> FileStatus {
         let unknown = |live: &&Live| {
             let identity = &live.resource.identity;
-            known::is_unknown(&identity.group, &identity.kind)
+            self.catalog.is_unknown(&identity.group, &identity.kind)
         };
         FileStatus {
             files: self.files.len(),
@@ -277,10 +292,16 @@ impl Folder {
         let first_load = self.version == 0;
         let next = self.version + 1;
         let revision = Revision::from(next.to_string());
-        let mut changes = Vec::new();
+        let (mut changes, mut put, mut deleted) = (Vec::new(), 0, 0);
         for (identity, (resource, file)) in winners {
             match self.objects.get_mut(identity) {
-                Some(live) if live.resource.digest == resource.digest => live.file = Arc::clone(file),
+                Some(live) if live.resource.digest == resource.digest => {
+                    let from = std::mem::replace(&mut live.file, Arc::clone(file));
+                    if self.paths_matter && from != *file {
+                        let act = Act::Moved { from };
+                        changes.push(live.change(act));
+                    }
+                }
                 _ => {
                     let live = Live {
                         resource: resource.clone(),
@@ -288,19 +309,19 @@ impl Folder {
                         file: Arc::clone(file),
                         absent: None,
                     };
+                    changes.push(live.change(Act::Put));
+                    put += 1;
                     self.objects.insert(identity.clone(), live);
-                    changes.push(Change { resource: resource.clone(), revision: revision.clone(), deleted: false });
                 }
             }
         }
-        let put = changes.len();
         // Deletions last: where two resources claim one key, the heir takes over before the owner goes.
         for identity in may_go {
             if let Some(live) = self.objects.remove(identity) {
-                changes.push(Change { resource: live.resource, revision: live.revision, deleted: true });
+                changes.push(live.change(Act::Deleted));
+                deleted += 1;
             }
         }
-        let deleted = changes.len() - put;
         if changes.is_empty() && !first_load {
             return Outcome::default();
         }
@@ -332,7 +353,7 @@ fn incomplete(no_files: bool, broken: &[FileError]) -> Option<String> {
     ))
 }
 
-/// Turns what [`Folder::objects`] gave into objects, outside of any lock.
+/// Turns resources of [`Folder::objects`] into objects, outside of any lock.
 pub(super) fn to_objects(resources: &[(Resource, Revision)]) -> Vec<Object> {
     resources.iter().map(|(resource, revision)| resource.object(revision)).collect()
 }

@@ -13,9 +13,10 @@ use serde_json::{Map, Value};
 use serde_saphyr::Spanned;
 use sha2::{Digest as _, Sha256};
 
-use super::super::{Dialect, Kind, Object, ObjectId};
-use super::known;
+use crate::datastore::catalog::Catalog;
+use crate::datastore::selection::Selection;
 use crate::model::Revision;
+use crate::model::object::{Dialect, Object, ObjectId};
 
 /// Deepest nesting of a document. Kubernetes' own objects stay below 20.
 const MAX_DEPTH: usize = 64;
@@ -34,10 +35,10 @@ const BODY_START: &str = "{\"metadata\":{";
 /// SHA-256 of a canonical value or of a file.
 pub(super) type Digest = [u8; 32];
 
-/// The identity of a resource, in any spelling: Calico's two API groups are one.
+/// The identity of a resource, in any spelling: all groups of a family are one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Identity {
-    /// API group, `projectcalico.org` for both of Calico's.
+    /// API group that the kind carries, whichever of its family the file names.
     pub(super) group: Arc<str>,
     /// Kind within the group.
     pub(super) kind: Arc<str>,
@@ -71,9 +72,11 @@ pub(super) struct Resource {
 }
 
 impl Resource {
-    /// Whether a list of `kind` contains it.
-    pub(super) fn is_of(&self, kind: &Kind) -> bool {
-        *self.identity.group == *kind.group
+    /// Whether it may belong to a selection, by its kind and name.
+    pub(super) fn may_be_of(&self, selection: &Selection) -> bool {
+        let kind = selection.kind();
+        selection.may_have(&self.identity.id)
+            && *self.identity.group == *kind.group
             && *self.identity.kind == *kind.name
             && (self.dialect != Dialect::Kubernetes || *self.version == *kind.version)
     }
@@ -112,12 +115,12 @@ pub(super) fn is_resource_file(path: &Path) -> bool {
 }
 
 /// The resources of a file; `path` only decides between YAML and JSON.
-pub(super) fn parse(path: &Path, bytes: &[u8]) -> Result<Vec<Resource>, ParseError> {
+pub(super) fn parse(path: &Path, bytes: &[u8], catalog: &Catalog) -> Result<Vec<Resource>, ParseError> {
     let json = path.extension().is_some_and(|extension| extension == "json");
     let documents = if json { json_documents(bytes)? } else { yaml_documents(bytes)? };
     let mut resources = Vec::with_capacity(documents.len());
     for (line, document) in documents {
-        unroll(document, None, line, 0, &mut resources)
+        unroll(document, None, catalog, line, 0, &mut resources)
             .map_err(|reason| ParseError { line: (line > 0).then_some(line), reason })?;
     }
     Ok(resources)
@@ -180,6 +183,7 @@ fn yaml_documents(bytes: &[u8]) -> Result<Vec<(u64, Value)>, ParseError> {
 fn unroll(
     document: Value,
     outer: Option<(&str, &str)>,
+    catalog: &Catalog,
     line: u64,
     depth: usize,
     into: &mut Vec<Resource>,
@@ -204,28 +208,28 @@ fn unroll(
             _ => return Err(format!("items of {kind} is no list")),
         };
         for (index, item) in items.into_iter().enumerate() {
-            unroll(item, Some((&api_version, of)), line, depth + 1, into)
+            unroll(item, Some((&api_version, of)), catalog, line, depth + 1, into)
                 .map_err(|reason| format!("item {} of {kind}: {reason}", index + 1))?;
         }
         Ok(())
     } else {
-        into.push(resource(top, api_version, kind, line)?);
+        into.push(resource(top, api_version, kind, catalog, line)?);
         Ok(())
     }
 }
 
-fn resource(mut top: Map<String, Value>, api_version: String, kind: String, line: u64) -> Result<Resource, String> {
+fn resource(
+    mut top: Map<String, Value>,
+    api_version: String,
+    kind: String,
+    catalog: &Catalog,
+    line: u64,
+) -> Result<Resource, String> {
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    let (group, dialect) = match (group, version) {
-        ("crd.projectcalico.org", "v1") => (known::CALICO_GROUP, Dialect::CrdV1),
-        (known::CALICO_GROUP, "v3") => (known::CALICO_GROUP, Dialect::V3),
-        ("crd.projectcalico.org" | known::CALICO_GROUP, _) => {
-            return Err(format!(
-                "apiVersion {api_version:?}: of Calico's resources, projectcalico.org/v3 and crd.projectcalico.org/v1 are read"
-            ));
-        }
-        (group, _) => (group, Dialect::Kubernetes),
-    };
+    let (group, dialect) = catalog.place(group, version).map_err(|family| {
+        let read = family.places_in_words();
+        format!("apiVersion {api_version:?}: of the resources of {}, {read} are read", family.group)
+    })?;
     let Some(Value::Object(mut metadata)) = top.remove("metadata") else {
         return Err(format!("{kind}: metadata is missing"));
     };
@@ -241,7 +245,7 @@ fn resource(mut top: Map<String, Value>, api_version: String, kind: String, line
             return Err(format!("{kind} {name}: metadata.namespace {other} is not a text: put it in quotes"));
         }
     };
-    let namespace = match known::is_namespaced(group, &kind) {
+    let namespace = match catalog.is_namespaced(group, &kind) {
         Some(true) if namespace.is_empty() => "default".to_owned(),
         Some(false) => String::new(),
         _ => namespace,

@@ -1,6 +1,6 @@
 //! Reading the tree: which files there are, and what is in those that changed.
 //!
-//! Blocking I/O, run on the blocking pool. Fed by [`driver`](super::driver), feeds [`folder`](super::folder). What cannot
+//! Blocking I/O, run on the blocking pool. Fed by [`driver`](super::driver), feeds [`folder`](super::folder). A file that cannot
 //! be read is reported as such and never as missing, because missing means deleted. A file that changes while it is read is not
 //! taken at all.
 
@@ -17,6 +17,7 @@ use std::time::{Duration, SystemTime};
 use sha2::{Digest as _, Sha256};
 
 use super::parse::{Digest, ParseError, Resource, is_resource_file, parse};
+use crate::datastore::catalog::Catalog;
 
 /// Largest file that is read, in bytes.
 pub(super) const MAX_FILE_BYTES: u64 = 32 * 1024 * 1024;
@@ -90,8 +91,8 @@ pub(super) fn fingerprint(root: &Path) -> u64 {
     Walk::run(root).map_or(0, |walk| walk.fingerprint())
 }
 
-/// Reads the tree. `known`: digests of what was read before, which need not be parsed again.
-pub(super) fn scan(root: &Path, known: &HashMap<Arc<Path>, Digest>) -> Scan {
+/// Reads the tree, with the knowledge of the catalog. `known`: digests of what was read before, which need not be parsed again.
+pub(super) fn scan(root: &Path, catalog: &Catalog, known: &HashMap<Arc<Path>, Digest>) -> Scan {
     let (files, partial) = (BTreeMap::new(), Vec::new());
     let walk = match Walk::run(root) {
         Ok(walk) => walk,
@@ -107,7 +108,7 @@ pub(super) fn scan(root: &Path, known: &HashMap<Arc<Path>, Digest>) -> Scan {
                 let read = if known.get(&*path) == Some(&digest) {
                     FileRead::Unchanged
                 } else {
-                    let parsed = parse(&path, &bytes).map(Arc::from);
+                    let parsed = parse(&path, &bytes, catalog).map(Arc::from);
                     FileRead::Read { digest, empty: bytes.is_empty(), parsed }
                 };
                 Found { stamp: Some((stamp, age)), read }
@@ -276,6 +277,10 @@ mod tests {
 
     const POOL: &str = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\n";
 
+    fn look_at(root: &Path, known: &HashMap<Arc<Path>, Digest>) -> Scan {
+        scan(root, &Catalog::default(), known)
+    }
+
     fn read(found: Option<&Found>) -> &FileRead {
         &found.unwrap().read
     }
@@ -294,7 +299,7 @@ mod tests {
             fs::write(root.join(file), "").unwrap();
         }
         symlink(root, root.join("b/loop")).unwrap();
-        let scan = scan(root, &HashMap::new());
+        let scan = look_at(root, &HashMap::new());
         assert_eq!(paths(&scan), ["a.yaml", "b/c/y.json", "b/x.yml"]);
         assert_eq!(scan.partial, []);
     }
@@ -307,10 +312,10 @@ mod tests {
         fs::write(root.join("..2024_1/a.yaml"), POOL).unwrap();
         symlink("..2024_1", root.join("..data")).unwrap();
         symlink("..data/a.yaml", root.join("a.yaml")).unwrap();
-        let found = scan(root, &HashMap::new());
+        let found = look_at(root, &HashMap::new());
         assert_eq!(paths(&found), ["a.yaml"]);
         fs::remove_file(root.join("..data")).unwrap();
-        let dangling = scan(root, &HashMap::new());
+        let dangling = look_at(root, &HashMap::new());
         assert!(matches!(read(dangling.files.values().next()), FileRead::Unreadable(_)), "{dangling:?}");
     }
 
@@ -319,11 +324,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.yaml");
         fs::write(&path, POOL).unwrap();
-        let first = scan(dir.path(), &HashMap::new());
+        let first = look_at(dir.path(), &HashMap::new());
         let FileRead::Read { digest, .. } = read(first.files.values().next()) else { panic!("{first:?}") };
         let known = HashMap::from([(Arc::from(Path::new("a.yaml")), *digest)]);
         File::options().append(true).open(&path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
-        let second = scan(dir.path(), &known);
+        let second = look_at(dir.path(), &known);
         assert_eq!(read(second.files.values().next()), &FileRead::Unchanged);
         assert_ne!(first.fingerprint, second.fingerprint);
         assert_eq!(second.fingerprint, fingerprint(dir.path()));
@@ -332,17 +337,17 @@ mod tests {
     #[test]
     fn a_missing_folder_and_a_file_instead_are_no_empty_folder() {
         let dir = tempfile::tempdir().unwrap();
-        assert!(scan(&dir.path().join("no"), &HashMap::new()).root.is_err());
+        assert!(look_at(&dir.path().join("no"), &HashMap::new()).root.is_err());
         let file = dir.path().join("f");
         fs::write(&file, "").unwrap();
-        assert!(scan(&file, &HashMap::new()).root.is_err());
+        assert!(look_at(&file, &HashMap::new()).root.is_err());
     }
 
     #[test]
     fn a_huge_file_is_unreadable() {
         let dir = tempfile::tempdir().unwrap();
         File::create(dir.path().join("a.yaml")).unwrap().set_len(MAX_FILE_BYTES + 1).unwrap();
-        let scan = scan(dir.path(), &HashMap::new());
+        let scan = look_at(dir.path(), &HashMap::new());
         let FileRead::Unreadable(reason) = read(scan.files.values().next()) else { panic!("{scan:?}") };
         assert!(reason.contains("32 MiB"), "{reason}");
     }
@@ -368,7 +373,7 @@ mod tests {
         fs::write(&path, POOL).unwrap();
         let age = |at: SystemTime| {
             File::options().append(true).open(&path).unwrap().set_modified(at).unwrap();
-            scan(dir.path(), &HashMap::new()).files.values().next().unwrap().stamp.unwrap().1
+            look_at(dir.path(), &HashMap::new()).files.values().next().unwrap().stamp.unwrap().1
         };
         let hour = Duration::from_secs(3_600);
         assert!(age(SystemTime::now() - hour) >= hour);
@@ -378,9 +383,9 @@ mod tests {
     #[test]
     fn a_confirmation_is_read_and_is_no_file_with_resources() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(scan(dir.path(), &HashMap::new()).confirmation, None);
+        assert_eq!(look_at(dir.path(), &HashMap::new()).confirmation, None);
         fs::write(dir.path().join(CONFIRM_FILE), " 0a1b\n").unwrap();
-        let found = scan(dir.path(), &HashMap::new());
+        let found = look_at(dir.path(), &HashMap::new());
         assert_eq!((found.confirmation.as_deref(), found.files.len()), (Some("0a1b"), 0));
     }
 
@@ -391,6 +396,6 @@ mod tests {
             fs::create_dir_all(dir.path().join(folder)).unwrap();
             fs::write(dir.path().join(folder).join("a.yaml"), POOL).unwrap();
         }
-        assert_eq!(paths(&scan(dir.path(), &HashMap::new())), ["sub/lost+found/a.yaml"]);
+        assert_eq!(paths(&look_at(dir.path(), &HashMap::new())), ["sub/lost+found/a.yaml"]);
     }
 }

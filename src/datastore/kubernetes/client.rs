@@ -14,9 +14,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::rustls;
 use tracing::{debug, info, warn};
 
-use super::config::{ConfigError, KubernetesConfig, Loaded};
+use super::config::{ConfigError, KubernetesConfig};
 use super::failure::Failure;
 use super::limit::RateLimit;
+use super::load::Loaded;
 use super::proxy;
 
 /// The longest pause that a server may ask for: beyond it we would rather ask once in vain.
@@ -90,7 +91,7 @@ impl ApiClient {
         &self.inner.server
     }
 
-    /// The library's client, for what does not go through here. Without our bounds.
+    /// The library's client, for requests that do not go through here. Without our bounds.
     pub(super) fn library(&self) -> kube::Client {
         (**self.inner.client.load()).clone()
     }
@@ -164,7 +165,7 @@ impl ApiClient {
         }
     }
 
-    /// What a failure means for further requests.
+    /// Keeps in mind what a failure means for further requests.
     fn learn(&self, code: StatusCode, failure: &Failure) {
         match failure {
             Failure::Retry { after: Some(after), .. } if code == StatusCode::TOO_MANY_REQUESTS => {

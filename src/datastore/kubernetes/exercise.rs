@@ -2,10 +2,11 @@
 
 use bytes::Bytes;
 
-use super::super::{Dialect, Event, Object};
+use super::events::{Read, read};
 use super::lines::Lines;
 use super::list::read_page;
-use super::watch::{Read, read};
+use crate::datastore::inlet::Event;
+use crate::model::object::{Dialect, Object};
 
 /// Reads the input as an answer of the API server: as a page of a list, and, without its first byte, as the body of a watch,
 /// whole and in pieces whose size the first byte chooses. Panics when the pieces matter, or when an object that comes out has

@@ -1,4 +1,4 @@
-//! What an answer of the API server means: whose fault it is and what to do next.
+//! The meaning of the API server's answers: whose fault it is and what to do next.
 //!
 //! Pure. Words for the person on call come from here: what was tried, what the server said, what to check.
 
@@ -7,10 +7,12 @@ use std::time::Duration;
 use http::StatusCode;
 use kube::core::Status;
 
-use super::super::{Error, Kind};
+use crate::datastore::inlet::Error;
+use crate::datastore::selection::Selection;
 use crate::model::Revision;
+use crate::model::object::Kind;
 
-/// What went wrong with one request.
+/// The fault of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// Try again, not before this long if the server said so.
@@ -33,7 +35,7 @@ pub(super) enum Failure {
     TooLarge(String),
 }
 
-/// What an API server says where it serves nothing; about what it serves it answers with a `Status`.
+/// The answer of an API server for a path where it serves nothing; for all others it is a `Status`.
 const NOT_FOUND: &str = "404 page not found";
 /// Longest text of a server's words that is passed on.
 const MAX_WORDS: usize = 500;
@@ -89,7 +91,7 @@ impl Failure {
             return Self::PositionGone(words);
         }
         match Self::of_code(code, after, &status.reason, words) {
-            // Not what says that the server or something behind it is away: 502, 503, 504.
+            // But not 502, 503 and 504: the server, or something behind it, is away.
             Self::Retry { reason, after: None } if matches!(code, 0 | 500) => Self::Failed(reason),
             other => other,
         }
@@ -150,7 +152,7 @@ impl Failure {
     pub(super) fn into_error(self, verb: &str, resource: &Resource, server: &str, revision: &Revision) -> Error {
         let doing = format!("{verb} {} from the API server at {server}", resource.name());
         match self {
-            // What is not found has been judged before, unless nobody knows what was asked for.
+            // An absent kind has been judged before, unless not even its place is known.
             Self::Retry { reason, .. }
             | Self::Failed(reason)
             | Self::NotFound(reason)
@@ -224,6 +226,15 @@ impl Resource {
         }
     }
 
+    /// The path of a selection's objects with a query, as closely as both can say which are wanted.
+    pub(super) fn url(&self, selection: &Selection, query: &[(&str, &str)]) -> String {
+        let labels = selection.labels().to_string();
+        let query = query.iter().copied().chain([("labelSelector", labels.as_str())]);
+        let mut text = form_urlencoded::Serializer::new(String::new());
+        text.extend_pairs(query.filter(|(_, value)| !value.is_empty()));
+        format!("{}?{}", self.path(selection.only_namespace()), text.finish())
+    }
+
     /// The line of a `ClusterRole` that permits `verbs`.
     pub(super) fn rule(&self, verbs: &[&str]) -> String {
         format!("{{apiGroups: [{:?}], resources: [{:?}], verbs: {verbs:?}}}", self.group, self.plural)
@@ -233,7 +244,7 @@ impl Resource {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::kinds;
+    use crate::calico::kinds;
 
     fn answer(code: u16, body: &str) -> Failure {
         Failure::of_answer(StatusCode::from_u16(code).unwrap(), None, body.as_bytes())
@@ -303,6 +314,20 @@ mod tests {
         assert_eq!((pods.name().as_str(), pods.path(None).as_str()), ("pods", "/api/v1/pods"));
         let slices = Resource::new(&kinds::ENDPOINT_SLICE, "discovery.k8s.io", "v1");
         assert_eq!(slices.path(Some("kube-system")), "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices");
+    }
+
+    #[test]
+    fn selections_are_pushed_to_the_server() {
+        let all = || Selection::from(kinds::POD);
+        let pods = Resource::new(&kinds::POD, "", "v1");
+        for (selection, url) in [
+            (all(), "/api/v1/pods?limit=5"),
+            (all().in_namespaces(["a"]), "/api/v1/namespaces/a/pods?limit=5"),
+            (all().in_namespaces(["a", "b"]), "/api/v1/pods?limit=5"),
+            (all().with_labels("app in (web)").unwrap(), "/api/v1/pods?limit=5&labelSelector=app+in+%28web%29"),
+        ] {
+            assert_eq!(pods.url(&selection, &[("limit", "5"), ("continue", "")]), url, "{selection}");
+        }
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! How many requests may be sent: a token bucket, as Kubernetes' own clients have it. Starting a watch is one request;
+//! The limit of requests: a token bucket, as Kubernetes' own clients have it. Starting a watch is one request;
 //! what it delivers costs nothing.
 
 use std::sync::Mutex;

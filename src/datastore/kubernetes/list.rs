@@ -12,13 +12,17 @@ use futures_util::stream::{self, Stream};
 use tokio::time::sleep_until;
 use tracing::{debug, info, warn};
 
-use super::super::{Dialect, Error, Event, Kind, ListPage, Object};
 use super::client::end_of_pause;
+use super::events::{Read, read};
 use super::failure::{Failure, Resource};
 use super::lines::MAX_LINE_BYTES;
 use super::object::{Page, object};
-use super::watch::{OpenWatch, Read, Received, read};
-use super::{Shared, lock};
+use super::shared::Shared;
+use super::stream::{OpenWatch, Received};
+use super::watch;
+use crate::datastore::inlet::{Error, Event, ListPage};
+use crate::datastore::selection::Selection;
+use crate::model::object::{Dialect, Object};
 use crate::model::{AsOf, gojson, no_revision, strict};
 
 /// Objects that are handed on together from a stream, and their bytes: enough that handing on costs nothing, little enough
@@ -32,8 +36,8 @@ const STREAM_PATIENCE: Duration = Duration::from_secs(20);
 const MAX_PAGE_REFUSALS: u32 = 8;
 
 /// The pages of a kind. Ends after the last page or the first error.
-pub(super) fn pages(shared: Arc<Shared>, kind: Kind) -> impl Stream<Item = Result<ListPage, Error>> {
-    stream::unfold(Some(Lister { shared, kind, step: Step::Start }), |lister| async move {
+pub(super) fn pages(shared: Arc<Shared>, selection: Selection) -> impl Stream<Item = Result<ListPage, Error>> {
+    stream::unfold(Some(Lister { shared, selection, step: Step::Start }), |lister| async move {
         let mut lister = lister?;
         // Boxed: the client's future is large, and there is one per kind.
         match Box::pin(lister.next()).await {
@@ -45,13 +49,13 @@ pub(super) fn pages(shared: Arc<Shared>, kind: Kind) -> impl Stream<Item = Resul
 }
 
 /// The error for a failure. No method: what a stream has read so far is not shared between threads.
-async fn failed(shared: &Shared, kind: &Kind, resource: Option<&Resource>, failure: Failure) -> Error {
-    shared.error("list", kind, resource, failure, &no_revision()).await
+async fn failed(shared: &Shared, selection: &Selection, resource: Option<&Resource>, failure: Failure) -> Error {
+    shared.error("list", selection, resource, failure, &no_revision()).await
 }
 
 struct Lister {
     shared: Arc<Shared>,
-    kind: Kind,
+    selection: Selection,
     step: Step,
 }
 
@@ -79,11 +83,11 @@ impl Lister {
                                 if !token.is_empty() && refusals < MAX_PAGE_REFUSALS =>
                             {
                                 refusals += 1;
-                                debug!(kind = %self.kind, reason, ?after, "the next page has to wait");
+                                debug!(kind = %self.selection, reason, ?after, "the next page has to wait");
                                 sleep_until(end_of_pause(after)).await;
                             }
                             Err(failure) => {
-                                return Err(failed(&self.shared, &self.kind, Some(&resource), failure).await);
+                                return Err(failed(&self.shared, &self.selection, Some(&resource), failure).await);
                             }
                         }
                     }
@@ -93,23 +97,23 @@ impl Lister {
     }
 
     async fn start(&mut self) -> Result<Step, Error> {
-        let (resource, dialect) = match self.shared.locate(&self.kind).await {
+        let (resource, dialect) = match self.shared.locate(&self.selection).await {
             Ok(located) => located,
-            Err(failure) => return Err(failed(&self.shared, &self.kind, None, failure).await),
+            Err(failure) => return Err(failed(&self.shared, &self.selection, None, failure).await),
         };
         let started = SystemTime::now();
-        if lock(&self.shared.only_pages).contains(&self.kind) {
+        if self.shared.with(&self.selection, |state| state.only_pages) {
             return Ok(self.pages(resource, dialect));
         }
         let query = [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")];
-        match OpenWatch::open(&self.shared, &self.kind, resource, dialect, &no_revision(), &query).await {
+        match watch::open(&self.shared, &self.selection, resource, dialect, &no_revision(), &query).await {
             Ok(open) => Ok(Step::Stream { open: Box::new(open), started, deferred: Vec::new() }),
             Err((resource, Failure::Refused(reason))) => {
-                debug!(kind = %self.kind, reason, "the API server gives no streaming list");
-                lock(&self.shared.only_pages).insert(self.kind.clone());
+                debug!(kind = %self.selection, reason, "the API server gives no streaming list");
+                self.shared.with(&self.selection, |state| state.only_pages = true);
                 Ok(self.pages(resource, dialect))
             }
-            Err((resource, failure)) => Err(failed(&self.shared, &self.kind, Some(&resource), failure).await),
+            Err((resource, failure)) => Err(failed(&self.shared, &self.selection, Some(&resource), failure).await),
         }
     }
 
@@ -132,21 +136,21 @@ impl Lister {
                 Received::Lines(lines) => lines,
                 Received::Ended => {
                     let failure = Failure::retry("the stream broke off before the list was complete");
-                    return Err(failed(&self.shared, &self.kind, Some(open.resource()), failure).await);
+                    return Err(failed(&self.shared, &self.selection, Some(open.resource()), failure).await);
                 }
                 Received::Oversized => {
                     warn!(
-                        kind = %self.kind,
+                        kind = %self.selection,
                         limit = MAX_LINE_BYTES,
                         "an object is longer than what is accepted: it counts as absent"
                     );
                     continue;
                 }
                 Received::Silent => {
-                    warn!(kind = %self.kind, "a streaming list fell silent: it is asked for in pages from now on");
-                    lock(&self.shared.only_pages).insert(self.kind.clone());
+                    warn!(kind = %self.selection, "a streaming list fell silent: it is asked for in pages from now on");
+                    self.shared.with(&self.selection, |state| state.only_pages = true);
                     let failure = Failure::retry(format!("no byte of the list for {STREAM_PATIENCE:?}"));
-                    return Err(failed(&self.shared, &self.kind, Some(open.resource()), failure).await);
+                    return Err(failed(&self.shared, &self.selection, Some(open.resource()), failure).await);
                 }
             };
             let mut end = None;
@@ -159,7 +163,9 @@ impl Lister {
                         continue;
                     }
                     Ok(Read::Bookmark(..) | Read::Nothing) => continue,
-                    Err(failure) => return Err(failed(&self.shared, &self.kind, Some(open.resource()), failure).await),
+                    Err(failure) => {
+                        return Err(failed(&self.shared, &self.selection, Some(open.resource()), failure).await);
+                    }
                 };
                 match event {
                     // A list knows no deletions: from the first one on, changes belong to the watch.
@@ -170,7 +176,7 @@ impl Lister {
             }
             if let Some(revision) = end {
                 open.listed(revision.clone(), deferred);
-                self.shared.keep(&self.kind, *open);
+                self.shared.with(&self.selection, |state| state.keep(*open));
                 let as_of = Some(AsOf { revision: revision.clone(), at: started });
                 return Ok(Some(ListPage { objects, malformed, revision, as_of }));
             }
@@ -192,16 +198,16 @@ impl Lister {
     ) -> Result<ListPage, Failure> {
         let body = loop {
             let text = limit.to_string();
-            let url = self.shared.url(&self.kind, resource, &[("limit", &text), ("continue", token)]);
+            let url = resource.url(&self.selection, &[("limit", &text), ("continue", token)]);
             match self.shared.client.get(&url).await {
                 Err(Failure::TooLarge(reason)) if limit > 1 => {
                     limit /= 2;
-                    info!(kind = %self.kind, reason, limit, "asking for smaller pages");
+                    info!(kind = %self.selection, reason, limit, "asking for smaller pages");
                 }
                 other => break other?,
             }
         };
-        self.shared.crds.found(&self.kind);
+        self.shared.found(&self.selection);
         let (mut page, token) = read_page(&body, dialect)?;
         if token.is_empty() {
             page.as_of = Some(AsOf { revision: page.revision.clone(), at: started });

@@ -1,17 +1,18 @@
 //! Single answers of the API server as they are, for commands that inspect a cluster: nothing is watched, kept or tried again.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Method;
 use serde_json::Value;
 use tokio::time::timeout;
 
-use super::CalicoGroup;
 use super::client::ApiClient;
 use super::config::{ConfigError, KubernetesConfig};
 use super::failure::{Failure, Resource};
 use super::groups::{Groups, is_native};
-use crate::datastore::Kind;
+use crate::datastore::catalog::Catalog;
+use crate::model::object::Kind;
 
 /// How long one answer may take. Somebody waits at a terminal, and an API server that needs longer is an answer too.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(15);
@@ -24,7 +25,7 @@ const BURST: u32 = 100;
 #[derive(Clone)]
 pub struct Lookup {
     client: ApiClient,
-    configured: Option<CalicoGroup>,
+    catalog: Arc<Catalog>,
 }
 
 impl std::fmt::Debug for Lookup {
@@ -101,7 +102,7 @@ impl Lookup {
     /// The fault of the configuration, its files included.
     pub fn connect(config: &KubernetesConfig) -> Result<Self, ConfigError> {
         let config = KubernetesConfig { qps: QPS, burst: BURST, ..config.clone() };
-        Ok(Self { client: ApiClient::new(&config)?, configured: config.calico_group })
+        Ok(Self { client: ApiClient::new(&config)?, catalog: config.catalog })
     }
 
     /// The API server's address.
@@ -132,7 +133,7 @@ impl Lookup {
     /// # Errors
     /// Why the list of API groups cannot be had.
     pub async fn places(&self, kinds: &[Kind]) -> Result<Vec<Place>, String> {
-        let groups = Groups::new(self.configured);
+        let groups = Groups::new(Arc::clone(&self.catalog));
         let mut places = Vec::with_capacity(kinds.len());
         for kind in kinds {
             let located = timeout(ANSWER_LIMIT, groups.locate(kind, &self.client)).await;

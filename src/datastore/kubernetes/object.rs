@@ -1,12 +1,13 @@
 //! Reads what is needed here from the API server's JSON: names, versions, where an object begins and ends. Everything else
-//! is read later, by whoever converts the object; nothing is copied.
+//! is read later, when the object is converted; nothing is copied.
 
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tracing::warn;
 
-use super::super::{Dialect, Malformed, Object, ObjectId};
+use crate::datastore::inlet::Malformed;
+use crate::model::object::{Dialect, Object, ObjectId};
 use crate::model::{Revision, strict};
 
 /// The fields of an object's metadata that name it.
@@ -65,7 +66,7 @@ pub(super) struct Bookmark {
 /// Reads an object that begins and ends within `buffer`.
 ///
 /// # Errors
-/// What keeps it from being one: it has no name, or no version.
+/// The fault that keeps it from being one: it has no name, or no version.
 pub(super) fn object(buffer: &Bytes, raw: &RawValue, dialect: Dialect) -> Result<Object, Unreadable> {
     // Metadata come first, so that of most objects little is read here.
     let metadata = strict::field::<Option<Metadata>>(raw.get(), "metadata")
@@ -90,7 +91,7 @@ pub(super) struct Unreadable {
 }
 
 impl Unreadable {
-    /// What to report, if anybody can be told which object it is.
+    /// The report of it, if its name is known.
     pub(super) fn named(self) -> Option<Malformed> {
         let Self { id, reason } = self;
         if id.is_none() {

@@ -2,7 +2,6 @@
 //! (`proxy-url`) is always used, what the environment names (`HTTPS_PROXY`, `HTTP_PROXY`) is not for the hosts of `NO_PROXY`
 //! and never for this machine.
 
-use std::fmt;
 use std::net::IpAddr;
 
 use http::Uri;
@@ -15,29 +14,7 @@ use kube::client::{Body, ConfigExt as _};
 use tower::timeout::Timeout;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use super::config::{CONNECT_TIMEOUT, ConfigError};
-
-/// The proxies of the environment. They may contain passwords, which no log shows.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub struct Proxies {
-    /// For `https` addresses. `HTTPS_PROXY`.
-    pub https: Option<String>,
-    /// For `http` addresses. `HTTP_PROXY`.
-    pub http: Option<String>,
-    /// Hosts, domains and networks that are reached directly, separated by commas. `NO_PROXY`.
-    pub no: String,
-}
-
-impl fmt::Debug for Proxies {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = |proxy: &Option<String>| proxy.as_ref().map(|_| "…");
-        f.debug_struct("Proxies")
-            .field("https", &shown(&self.https))
-            .field("http", &shown(&self.http))
-            .field("no", &self.no)
-            .finish()
-    }
-}
+use super::config::{CONNECT_TIMEOUT, ConfigError, Proxies};
 
 /// The proxy to `server`: the one that the kubeconfig names, or one of the environment's.
 ///
@@ -111,7 +88,7 @@ where
     C::Future: Send + 'static,
     C::Error: Into<BoxError>,
 {
-    // What the proxy is asked first counts as well: it may take the connection and never answer.
+    // The words with the proxy count as well: it may take the connection and never answer.
     let connector = Timeout::new(connector, CONNECT_TIMEOUT);
     let connector = config.rustls_https_connector_with_connector(connector)?;
     let sender: legacy::Client<_, Body> = legacy::Client::builder(TokioExecutor::new()).build(connector);

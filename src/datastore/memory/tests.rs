@@ -4,8 +4,8 @@ use bytes::Bytes;
 use futures_util::{FutureExt, TryStreamExt};
 
 use super::*;
+use crate::calico::kinds::{IP_POOL, POD};
 use crate::datastore::Dialect;
-use crate::model::kinds::{IP_POOL, POD};
 
 fn object(name: &str, revision: &str) -> Object {
     Object {
@@ -17,7 +17,7 @@ fn object(name: &str, revision: &str) -> Object {
 }
 
 async fn list(store: &MemoryStore) -> (Vec<String>, Revision) {
-    let pages: Vec<ListPage> = store.list(&IP_POOL).try_collect().await.expect("no fault was asked for");
+    let pages: Vec<ListPage> = store.list(&IP_POOL.into()).try_collect().await.expect("no fault was asked for");
     let revision = pages.last().expect("there is always a page").revision.clone();
     assert!(pages.iter().all(|page| page.revision == revision));
     (pages.iter().flat_map(|page| &page.objects).map(|object| object.id.to_string()).collect(), revision)
@@ -26,7 +26,7 @@ async fn list(store: &MemoryStore) -> (Vec<String>, Revision) {
 #[tokio::test]
 async fn an_empty_kind_has_one_empty_page() {
     let store = MemoryStore::new();
-    assert_eq!(store.list(&IP_POOL).collect::<Vec<_>>().await.len(), 1);
+    assert_eq!(store.list(&IP_POOL.into()).collect::<Vec<_>>().await.len(), 1);
     assert_eq!(store.lists(&IP_POOL), 1);
 }
 
@@ -41,7 +41,7 @@ async fn a_list_and_the_watch_from_it_miss_and_repeat_nothing() {
     assert_eq!(names, ["a", "b", "c"]);
     store.put(&IP_POOL, object("d", "77"));
     store.put(&POD, object("not-this-kind", ""));
-    let mut watch = store.watch(&IP_POOL, &revision);
+    let mut watch = store.watch(&IP_POOL.into(), &revision);
     let batch = watch.next().await.expect("the watch is open").expect("and works");
     assert_eq!((batch.revision.as_ref(), batch.events.len()), ("77", 1));
     assert!(watch.next().now_or_never().is_none());
@@ -49,7 +49,7 @@ async fn a_list_and_the_watch_from_it_miss_and_repeat_nothing() {
     let batch = watch.next().await.expect("the watch is open").expect("and works");
     assert!(matches!(&batch.events[..], [Event::Delete { id, last: Some(_) }] if &*id.name == "a"));
     // From the middle, too.
-    let mut watch = store.watch(&IP_POOL, &"77".into());
+    let mut watch = store.watch(&IP_POOL.into(), &"77".into());
     assert!(matches!(watch.next().await, Some(Ok(batch)) if matches!(batch.events[..], [Event::Delete { .. }])));
 }
 
@@ -58,7 +58,7 @@ async fn faults_do_what_they_say() {
     let store = MemoryStore::new();
     let (_, revision) = list(&store).await;
     for (fault, good) in [(WatchFault::Ends, true), (WatchFault::Breaks, true), (WatchFault::Expires, false)] {
-        let mut watch = store.watch(&IP_POOL, &revision);
+        let mut watch = store.watch(&IP_POOL.into(), &revision);
         assert!(watch.next().now_or_never().is_none());
         store.end_watches(&IP_POOL, fault);
         match (fault, watch.next().await) {
@@ -67,29 +67,29 @@ async fn faults_do_what_they_say() {
             | (WatchFault::Expires, Some(Err(Error::Relist { .. }))) => {}
             (fault, other) => panic!("{fault:?} gave {other:?}"),
         }
-        let again = store.watch(&IP_POOL, &revision).next().now_or_never();
+        let again = store.watch(&IP_POOL.into(), &revision).next().now_or_never();
         assert_eq!(again.is_none(), good, "{again:?}");
     }
     store.refuse(&IP_POOL, 1);
-    assert!(matches!(store.list(&IP_POOL).next().await, Some(Err(Error::Retry { .. }))));
+    assert!(matches!(store.list(&IP_POOL.into()).next().await, Some(Err(Error::Retry { .. }))));
     let (_, revision) = list(&store).await;
-    let mut watch = store.watch(&IP_POOL, &revision);
+    let mut watch = store.watch(&IP_POOL.into(), &revision);
     store.set_absent(&IP_POOL, true);
     assert!(matches!(watch.next().await, Some(Err(Error::KindAbsent { .. }))));
-    assert!(matches!(store.list(&IP_POOL).next().await, Some(Err(Error::KindAbsent { .. }))));
+    assert!(matches!(store.list(&IP_POOL.into()).next().await, Some(Err(Error::KindAbsent { .. }))));
     store.set_absent(&IP_POOL, false);
     store.set_forbidden(&IP_POOL, true);
-    assert!(matches!(store.list(&IP_POOL).next().await, Some(Err(Error::Forbidden { .. }))));
+    assert!(matches!(store.list(&IP_POOL.into()).next().await, Some(Err(Error::Forbidden { .. }))));
 }
 
 #[tokio::test]
 async fn pages_that_are_held_twice_are_all_released() {
     let store = MemoryStore::new();
     store.hold_pages(&IP_POOL);
-    let mut first = store.list(&IP_POOL);
+    let mut first = store.list(&IP_POOL.into());
     assert!(first.next().now_or_never().is_none());
     store.hold_pages(&IP_POOL);
-    let mut second = store.list(&IP_POOL);
+    let mut second = store.list(&IP_POOL.into());
     assert!(second.next().now_or_never().is_none());
     store.release_pages(&IP_POOL, 2);
     for list in [&mut first, &mut second] {
@@ -103,7 +103,7 @@ async fn held_pages_come_as_they_are_released() {
     store.set_page_size(1);
     store.load(&IP_POOL, vec![object("a", "1"), object("b", "2")], "9".into());
     store.hold_pages(&IP_POOL);
-    let mut pages = store.list(&IP_POOL);
+    let mut pages = store.list(&IP_POOL.into());
     assert!(pages.next().now_or_never().is_none());
     store.release_pages(&IP_POOL, 1);
     assert!(matches!(pages.next().await, Some(Ok(page)) if &*page.revision == "9"));

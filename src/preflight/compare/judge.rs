@@ -7,8 +7,8 @@ use std::fmt;
 
 use serde_json::Value;
 
-use crate::model::release::Release;
-use crate::model::resource::reverse_uid;
+use crate::calico::release::Release;
+use crate::calico::resource::reverse_uid;
 use crate::model::{Key, Update};
 use crate::snapcache::Map;
 
@@ -17,7 +17,7 @@ const MOST_PLACES: usize = 3;
 /// Longest text of a value that is shown.
 const MOST_SHOWN: usize = 80;
 
-/// How a key is different.
+/// A difference of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Difference {
     /// The other server has it, and we do not.
@@ -28,7 +28,7 @@ pub enum Difference {
     Value {
         /// The places that are different, in words.
         places: String,
-        /// Why, if that is known.
+        /// The reason, if it is known.
         known: Option<&'static str>,
     },
 }
@@ -139,7 +139,7 @@ fn shown(text: &str) -> String {
     }
 }
 
-/// Whether agents of a release get it so, why, and what to pass over in both documents.
+/// A test of the release, the reason in words, and a function that removes the difference from both documents.
 type Known = (fn(Release) -> bool, &'static str, fn(&mut Value, &mut Value));
 
 /// The known differences between values.

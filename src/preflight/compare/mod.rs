@@ -1,7 +1,7 @@
 //! Whether a running Typha (or Bulrush) and this program tell agents the same: the proof before the image is swapped.
 //!
 //! Our pipelines read the datastore as the daemon's do, and write nothing. When they are in sync we connect to the server as an agent of one
-//! release for each syncer, and compare keys and values with what such an agent would get from us. Both sides go on changing: a difference
+//! release for each syncer, and compare keys and values with those that such an agent would get from us. Both sides go on changing: a difference
 //! counts once it has lasted for [`SETTLED`].
 
 mod judge;
@@ -18,45 +18,35 @@ use tokio::time::{Instant, sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 pub use self::judge::{Difference, differences};
+pub use self::theirs::Against;
 use self::theirs::Theirs;
-use super::report::{Report, Verdict};
+use super::report::Report;
+use crate::calico::cluster::Cluster;
+use crate::calico::dialect::View;
+use crate::calico::pipelines;
+use crate::calico::processors::Context;
+use crate::calico::release::Release;
+use crate::calico::syncers;
 use crate::config::DatastoreConfig;
 use crate::daemon::source::Source;
-use crate::dialect::View;
 use crate::health::HealthAggregator;
 use crate::metrics::SyncerMetrics;
-use crate::model::SyncerType;
-use crate::model::release::Release;
+use crate::model::SyncerName;
 use crate::model::{Key, SyncStatus};
 use crate::pipeline::{PipelineView, SyncerPipeline};
 use crate::syncer::kind_watch::{KindHub, KindStatus, Phase};
-use crate::syncer::pipelines;
-use crate::syncer::processors::Context;
+use crate::syncer::spec::PipelineSpec;
 use crate::tasks::TaskRegistry;
-use crate::tls::ClientTls;
 
 /// A difference that has lasted for this long is no change on its way: changes take milliseconds on both sides.
 pub const SETTLED: Duration = Duration::from_secs(5);
-/// How often both sides are compared.
+/// Time between two comparisons.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// Differences of one syncer that get a finding of their own. The report's facts have all of them.
 const MOST_FINDINGS: usize = 20;
 /// Typha's default.
 const MAX_BATCH_SIZE: usize = 100;
 const TOPIC: &str = "compare";
-
-/// The server to compare with.
-#[derive(Clone, Debug)]
-pub struct Against {
-    /// Where it takes agents, `host:port`.
-    pub server: String,
-    /// The release as whose agent to ask; `None`: that of the cluster's own Calico.
-    pub line: Option<Release>,
-    /// TLS, if it wants that.
-    pub tls: Option<ClientTls>,
-    /// How long all of it may take.
-    pub limit: Duration,
-}
 
 /// Compares all syncers.
 ///
@@ -78,30 +68,27 @@ pub async fn compare(
     let ours = Ours::start(source, context, &stop);
     if timeout_at(deadline, ours.in_sync()).await.is_err() {
         let text = format!("our own pipelines are not in sync after {:?}: {}", against.limit, ours.trouble());
-        report.add(TOPIC, Verdict::Unknown, text);
+        report.unknown(TOPIC, text);
         return Ok(());
     }
     let of_the_cluster = *context.cluster.borrow();
     let Some(line) = against.line.or(of_the_cluster) else {
-        report.advise(
-            TOPIC,
-            Verdict::Unknown,
-            "the cluster's ClusterInformation names no release of Calico",
-            "say with --dialect as an agent of which release to compare",
-        );
+        report
+            .unknown(TOPIC, "the cluster's ClusterInformation names no release of Calico")
+            .remedy("say with --dialect as an agent of which release to compare");
         return Ok(());
     };
     report.fact("compared_as", line.as_str());
     let theirs: Vec<Theirs> =
-        SyncerType::ALL.iter().map(|syncer| Theirs::follow(&against, *syncer, line)).collect::<Result<_, _>>()?;
+        syncers::ALL.iter().map(|syncer| Theirs::follow(&against, *syncer, line)).collect::<Result<_, _>>()?;
     for server in &theirs {
         if timeout_at(deadline, server.in_sync()).await.is_err() {
             let text = format!("{} of {} is not in sync: {}", server.syncer, against.server, server.progress());
-            report.add(TOPIC, Verdict::Unknown, text);
+            report.unknown(TOPIC, text);
             return Ok(());
         }
     }
-    let mut seen: BTreeMap<(SyncerType, Key), Instant> = BTreeMap::new();
+    let mut seen: BTreeMap<(SyncerName, Key), Instant> = BTreeMap::new();
     loop {
         let compared: Vec<Compared> = theirs.iter().map(|server| ours.compare(server, line)).collect();
         let now = Instant::now();
@@ -131,9 +118,10 @@ impl Ours {
     fn start(source: Source, context: &Context, stop: &CancellationToken) -> Self {
         let (tasks, health, registry) = (TaskRegistry::new(), HealthAggregator::new(), Registry::new());
         tasks.include(&source.tasks);
-        let mut hub = KindHub::new(source.datastore.clone(), rand::random()).in_cluster_of(context.cluster.subscribe());
-        let build = |spec: pipelines::PipelineSpec| {
-            let metrics = SyncerMetrics::new(&registry, spec.syncer);
+        let hub = KindHub::new(source.datastore.clone(), rand::random());
+        let mut hub = hub.with_policy(Cluster::of(context.cluster.subscribe()));
+        let build = |spec: PipelineSpec| {
+            let metrics = SyncerMetrics::new(&registry, spec.syncer.as_str());
             SyncerPipeline::new(spec, MAX_BATCH_SIZE, &metrics, &mut hub)
         };
         let built: Vec<SyncerPipeline> = pipelines::calico(source.flavour, context).into_iter().map(build).collect();
@@ -177,7 +165,7 @@ impl Ours {
 
 /// The result for one syncer.
 struct Compared {
-    syncer: SyncerType,
+    syncer: SyncerName,
     theirs: usize,
     ours: usize,
     differences: BTreeMap<Key, Difference>,
@@ -195,41 +183,28 @@ impl Compared {
             "differences": unknown.iter().map(|(key, difference)| json!({"key": key.as_str(), "difference": difference.to_string()})).collect::<Vec<_>>(),
             "known_differences": known,
         });
-        report.fact(fact_name(*syncer), told);
+        report.fact(syncer.as_str(), told);
         if unknown.is_empty() {
-            report.add(
-                TOPIC,
-                Verdict::Ok,
-                format!("{syncer} as {line}: {ours} keys, equal but for {known} known differences"),
-            );
+            report.ok(TOPIC, format!("{syncer} as {line}: {ours} keys, equal but for {known} known differences"));
         } else {
             let text =
                 format!("{syncer} as {line}: {} of {theirs} keys there, {ours} here are different", unknown.len());
-            report.add(TOPIC, Verdict::Obstacle, text);
+            report.obstacle(TOPIC, text);
         }
         for (key, difference) in unknown.iter().take(MOST_FINDINGS) {
             let still = if moving(key) { " (still changing)" } else { "" };
-            report.add(TOPIC, Verdict::Obstacle, format!("{syncer} {}: {difference}{still}", key.as_str()));
+            report.obstacle(TOPIC, format!("{syncer} {}: {difference}{still}", key.as_str()));
         }
         if unknown.len() > MOST_FINDINGS {
             let rest = unknown.len() - MOST_FINDINGS;
-            report.add(TOPIC, Verdict::Obstacle, format!("{syncer}: {rest} more, which --output json lists"));
+            report.obstacle(TOPIC, format!("{syncer}: {rest} more, which --output json lists"));
         }
         let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
         for reason in differences.values().filter_map(Difference::known) {
             *reasons.entry(reason).or_default() += 1;
         }
         for (reason, count) in reasons {
-            report.add(TOPIC, Verdict::Note, format!("{syncer}: {count} keys differ by {reason}"));
+            report.note(TOPIC, format!("{syncer}: {count} keys differ by {reason}"));
         }
-    }
-}
-
-fn fact_name(syncer: SyncerType) -> &'static str {
-    match syncer {
-        SyncerType::Felix => "felix",
-        SyncerType::Bgp => "bgp",
-        SyncerType::TunnelIpAllocation => "tunnel-ip-allocation",
-        SyncerType::NodeStatus => "node-status",
     }
 }

@@ -2,20 +2,34 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use super::Against;
-use crate::model::SyncerType;
-use crate::model::release::Release;
+use crate::calico::release::Release;
+use crate::model::SyncerName;
 use crate::model::{Key, SyncStatus, Update};
 use crate::syncclient::{self, Client, Protocol, SyncEvent};
+use crate::tls::ClientTls;
+
+/// The server to compare with.
+#[derive(Clone, Debug)]
+pub struct Against {
+    /// The address at which it takes agents, `host:port`.
+    pub server: String,
+    /// The release as whose agent to ask; `None`: that of the cluster's own Calico.
+    pub line: Option<Release>,
+    /// TLS, if it wants that.
+    pub tls: Option<ClientTls>,
+    /// The time that all of it may take.
+    pub limit: Duration,
+}
 
 /// One syncer of a server. The connection ends when this is dropped.
 pub(super) struct Theirs {
-    pub(super) syncer: SyncerType,
+    pub(super) syncer: SyncerName,
     content: Arc<Mutex<BTreeMap<Key, Update>>>,
     state: watch::Receiver<State>,
     task: AbortHandle,
@@ -24,13 +38,13 @@ pub(super) struct Theirs {
 #[derive(Clone, Debug)]
 struct State {
     status: SyncStatus,
-    /// How far it came, for people.
+    /// Its progress, for people.
     progress: String,
 }
 
 impl Theirs {
     /// Connects as an agent of a release, and follows.
-    pub(super) fn follow(against: &Against, syncer: SyncerType, line: Release) -> anyhow::Result<Self> {
+    pub(super) fn follow(against: &Against, syncer: SyncerName, line: Release) -> anyhow::Result<Self> {
         let builder = Client::builder([against.server.clone()])
             .agent("bulrush-preflight")
             .syncer(syncer)
@@ -68,7 +82,7 @@ impl Theirs {
     pub(super) async fn in_sync(&self) {
         let mut state = self.state.clone();
         if state.wait_for(|state| state.status == SyncStatus::InSync).await.is_err() {
-            // The client has ended; the deadline tells, with how far it came.
+            // The client has ended; the deadline is next, and its finding tells the progress.
             std::future::pending::<()>().await;
         }
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 
-use super::{Incoming, Session};
+use super::{Incoming, Session, protocol};
 use crate::model::{Key, SyncStatus, Update, UpdateType, Value, no_revision};
 use crate::syncclient::{Error, Identity, ServerInfo};
 use crate::syncproto::gob::{self, Envelope, Limits};
@@ -105,7 +105,7 @@ impl CalicoSession {
                 let updates = kvs.into_iter().filter_map(to_update).collect();
                 self.ready.push_back(Incoming::Updates(updates, None));
             }
-            // As Calico's client: what means nothing to a client is passed over.
+            // As Calico's client: messages that mean nothing to a client are passed over.
             (_, None | Some(Message::Ack | Message::Pong(_) | Message::ClientHello(_))) => {
                 self.ready.push_back(Incoming::ALIVE);
             }
@@ -220,10 +220,6 @@ fn to_update(wire: SerializedUpdate) -> Option<Update> {
         ttl: Duration::from_nanos(u64::try_from(wire.ttl_ns).unwrap_or(0)),
         update_type: UpdateType::from_wire(wire.update_type.into()).unwrap_or(UpdateType::Unknown),
     })
-}
-
-fn protocol(reason: impl Into<String>) -> Error {
-    Error::Protocol { reason: reason.into() }
 }
 
 fn name(message: Option<&Message>) -> &'static str {

@@ -11,7 +11,7 @@
 
 use bytes::BytesMut;
 
-use super::{Incoming, Session};
+use super::{Incoming, Session, protocol};
 use crate::model::SyncStatus;
 use crate::syncclient::{Error, Identity, ServerInfo};
 use crate::syncproto::native::{
@@ -160,7 +160,7 @@ impl Session for NativeSession {
     }
 }
 
-/// How many of these errors fit into an acknowledgement.
+/// Number of these errors that fit into one acknowledgement.
 fn fitting(errors: &[KeyError]) -> usize {
     /// More than the frame has beside its errors, and an error beside its texts.
     const BESIDE: usize = 32;
@@ -170,10 +170,6 @@ fn fitting(errors: &[KeyError]) -> usize {
         bytes <= MAX_CLIENT_FRAME_BYTES
     };
     errors.iter().take(MAX_ACK_ERRORS).take_while(fits).count()
-}
-
-fn protocol(reason: String) -> Error {
-    Error::Protocol { reason }
 }
 
 fn name(frame: &ServerFrame) -> &'static str {
@@ -197,8 +193,8 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::model::SyncerType;
-    use crate::model::release::Release;
+    use crate::calico::release::Release;
+    use crate::calico::syncers::FELIX;
     use crate::model::{AsOf, Key, Update, UpdateType, Value, no_revision};
     use crate::syncproto::format::{SeqRange, WireFormat};
     use crate::syncproto::native::{
@@ -209,7 +205,7 @@ mod tests {
         Identity {
             agent: "agent".to_owned(),
             version: "1".to_owned(),
-            syncer: SyncerType::Felix,
+            syncer: FELIX,
             prefixes: vec!["/a".to_owned()],
             dialect: Release::Master,
         }

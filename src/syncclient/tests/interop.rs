@@ -12,8 +12,10 @@ use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::calico::syncers::FELIX;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
 use crate::model::SyncerEvent;
+use crate::outlet::Outlet as _;
 use crate::snapcache::{Reader, SnapCache};
 use crate::syncserver::{Config, Handle as ServerHandle, Listener, Metrics, Server as RealServer, TlsSource};
 
@@ -36,14 +38,12 @@ impl Listener for Inlet {
 }
 
 /// A cache, and the parts of a server for it.
-fn cache() -> (SnapCache, BTreeMap<SyncerType, Reader>, Metrics) {
-    let syncer_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+fn cache() -> (SnapCache, BTreeMap<SyncerName, Reader>, Metrics) {
+    let syncer_metrics = SyncerMetrics::unregistered();
     let (cache, reader) = SnapCache::new(100, syncer_metrics.clone());
-    let metrics = Metrics {
-        server: ServerMetrics::new(&Registry::new()),
-        syncers: BTreeMap::from([(SyncerType::Felix, syncer_metrics)]),
-    };
-    (cache, BTreeMap::from([(SyncerType::Felix, reader)]), metrics)
+    let metrics =
+        Metrics { server: ServerMetrics::new(&Registry::new()), syncers: BTreeMap::from([(FELIX, syncer_metrics)]) };
+    (cache, BTreeMap::from([(FELIX, reader)]), metrics)
 }
 
 /// Servers by address; all connections can be cut at once.
@@ -58,7 +58,7 @@ impl Network {
     /// Starts a server at an address.
     fn start(&self, address: &str) -> (SnapCache, ServerHandle, Reader) {
         let (cache, caches, metrics) = cache();
-        let reader = caches[&SyncerType::Felix].clone();
+        let reader = caches[&FELIX].clone();
         let (dial, inlet) = mpsc::channel(16);
         let config = Config { seed: 7, ..Config::default() };
         let bound = RealServer::with_listener(Inlet(inlet), config, caches, metrics, None);
@@ -182,7 +182,7 @@ async fn an_idle_connection_stays_and_acknowledges() {
         assert!(next.is_err(), "{protocol:?}: {next:?}");
         let clients = handle.clients();
         let [there] = &clients[..] else { panic!("{protocol:?}: one client is connected: {clients:?}") };
-        // Calico's protocol has no word for what was applied.
+        // Calico's protocol has no acknowledgement of updates.
         let applied = matches!(protocol, Protocol::Native { .. }).then_some(there.sequence);
         assert_eq!(there.applied, applied, "{protocol:?}");
         assert!(there.sequence > 0, "{protocol:?}: something was sent");
@@ -207,7 +207,7 @@ async fn a_prefix_filter_holds_from_end_to_end() {
     }
 }
 
-/// What a consumer holds, and whether it heard that it is in sync. Refuses events that contradict what it holds.
+/// A consumer's data and status. Refuses events that contradict them.
 #[derive(Default)]
 struct Consumer {
     content: BTreeMap<Key, Value>,
@@ -321,7 +321,7 @@ fn certificates(folder: &std::path::Path) {
 
 #[tokio::test]
 async fn over_tcp_with_tls_only_the_right_client_gets_data() {
-    use crate::tls::{ClientTlsConfig, PeerIdentity, Policy, ServerTls, ServerTlsConfig};
+    use crate::tls::{ClientTls, ClientTlsConfig, PeerIdentity, Policy, ServerTls, ServerTlsConfig};
     let folder = tempfile::TempDir::new().unwrap();
     certificates(folder.path());
     let file = |name: &str| folder.path().join(name);

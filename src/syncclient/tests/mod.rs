@@ -6,20 +6,23 @@ mod whereto;
 
 use std::io;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use super::connector::Connector;
 use super::*;
-use crate::model::{UpdateType, Value, no_revision};
+use crate::model::{AsOf, Key, SyncStatus, SyncerName, Update, UpdateType, Value, no_revision};
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::syncproto::gob;
 use crate::syncproto::gob_format::GobPlain;
 use crate::syncproto::messages::{Message, ServerHello as GobServerHello};
 use crate::syncproto::native::{
-    self, Ack, ClientFrame, Goodbye, Limits, MAGIC, NativePlain, ServerHello, encode_goodbye, encode_server_hello,
+    self, Ack, ClientFrame, Goodbye, KeyError, Limits, MAGIC, NativePlain, ServerHello, encode_goodbye,
+    encode_server_hello,
 };
 
 /// Hands the far end of each stream to the test. An address that starts with `bad` does not connect, one with `slow` never
@@ -357,7 +360,7 @@ async fn a_slow_consumer_holds_the_server_up_and_loses_nothing() {
         server.status(UPDATES, SyncStatus::InSync).await;
         server
     });
-    // Long beyond the read time-out: the server cannot be blamed for what the consumer does not take.
+    // Long beyond the read time-out: it is not the server's fault that the consumer takes nothing.
     tokio::time::sleep(Duration::from_secs(100)).await;
     assert!(!sender.is_finished(), "the client buffers without bound");
     let heard = hear(&mut client, "in-sync").await;

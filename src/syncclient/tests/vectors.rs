@@ -1,4 +1,4 @@
-//! Sessions recorded with Calico's own server and client: ours must hear what Calico's client heard.
+//! Sessions recorded with Calico's own server and client: our client must report the same events as Calico's.
 
 use serde_json::Value as Json;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::syncproto::messages::Message as GobMessage;
 use crate::syncproto::vectors_tests::{text, unhex, vectors};
 
-/// What Calico's client reported, without repetitions of a status, which ours leaves out.
+/// The events of Calico's client, without repetitions of a status, which ours leaves out.
 fn expected(session: &Json) -> Vec<Json> {
     let mut expected: Vec<Json> = session["client_callbacks"].as_array().expect("callbacks").clone();
     expected.dedup_by(|next, before| next.get("status").is_some() && next == before);
@@ -88,8 +88,8 @@ async fn recorded_sessions_are_heard_as_by_calicos_client_vectors() {
             continue;
         }
         let hello = &session["client_to_server"]["decoded"][0];
-        let syncer = SyncerType::from_name(text(hello, "syncer_type"))
-            .unwrap_or_else(|| panic!("{name}: a session of an unknown syncer: {hello}"));
+        let syncer = SyncerName::intern(text(hello, "syncer_type"))
+            .unwrap_or_else(|_| panic!("{name}: a session of an unknown syncer: {hello}"));
         let expected = expected(&session);
         for step in [3, usize::MAX] {
             let (wires, mut incoming) = wires();

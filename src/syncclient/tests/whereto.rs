@@ -1,11 +1,11 @@
-//! Where a client goes: addresses that are given, found, or named in a goodbye.
+//! The choice of a server: addresses that are given, found, or named in a goodbye.
 
 use serde_json::json;
 
 use super::*;
+use crate::calico::kinds::ENDPOINT_SLICE;
 use crate::datastore::memory::MemoryStore;
 use crate::datastore::{Dialect, Object, ObjectId};
-use crate::model::kinds::ENDPOINT_SLICE;
 use crate::replicas::Service;
 use crate::syncclient::discovery::Discovery;
 
@@ -39,7 +39,7 @@ async fn servers_are_found_by_their_service_and_new_ones_too() {
     let (address, server) = Server::accept(&mut incoming).await;
     assert_eq!(address, "10.0.0.1:5473");
     store.put(&ENDPOINT_SLICE, slice(&[2]));
-    // The change is on its way; a client that has just lost its server reads what is there when its pause is over.
+    // The change is on its way; a client that has just lost its server reads the addresses when its pause is over.
     store.open_watches(&ENDPOINT_SLICE, 1).await;
     tokio::time::sleep(Duration::from_millis(1)).await;
     drop(server);

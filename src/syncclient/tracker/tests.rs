@@ -1,4 +1,4 @@
-//! Tables of what servers say and what the consumer hears, and a property against a model.
+//! Tables of servers' messages and the consumer's events, and a property against a model.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::Value;
+use crate::model::{Value, no_revision};
 
 fn update(key: &str, value: &str, update_type: UpdateType) -> Update {
     Update {
@@ -19,7 +19,7 @@ fn update(key: &str, value: &str, update_type: UpdateType) -> Update {
     }
 }
 
-/// What a server says, in short: `+k=v` new, `~k=v` updated, `-k` deleted, `!k` invalid, and `wait`, `resync`, `in-sync`,
+/// Messages of a server, in short: `+k=v` new, `~k=v` updated, `-k` deleted, `!k` invalid, and `wait`, `resync`, `in-sync`,
 /// `up`, `down`. Updates that follow each other are one message.
 fn play(tracker: &mut Tracker, script: &str) -> String {
     let mut heard = Vec::new();
@@ -95,7 +95,7 @@ fn a_first_connection_is_passed_on() {
         ("up in-sync wait in-sync", "resync in-sync wait-for-ready in-sync"),
         ("up in-sync resync in-sync", "resync in-sync resync in-sync"),
     ] {
-        assert_eq!(play(&mut Tracker::new(), script), heard, "{script}");
+        assert_eq!(play(&mut Tracker::default(), script), heard, "{script}");
     }
 }
 
@@ -113,7 +113,7 @@ fn types_are_those_of_the_consumer() {
         ("up +a=1 in-sync -a +a=1", "resync +a=1 in-sync -a +a=1"),
         ("up +a=1 in-sync +a=", "resync +a=1 in-sync !a"),
     ] {
-        assert_eq!(play(&mut Tracker::new(), script), heard, "{script}");
+        assert_eq!(play(&mut Tracker::default(), script), heard, "{script}");
     }
 }
 
@@ -121,7 +121,7 @@ fn types_are_those_of_the_consumer() {
 /// updates (or nothing, if they are equal), what is gone is deleted.
 #[test]
 fn test_reconnection() {
-    let mut tracker = Tracker::new();
+    let mut tracker = Tracker::default();
     assert_eq!(play(&mut tracker, "up +a=1 +b=1 +c=1 in-sync"), "resync +a=1 +b=1 +c=1 in-sync");
     assert_eq!(play(&mut tracker, "down"), "resync");
     assert_eq!(play(&mut tracker, "up +b=2 +c=1 +d=2 in-sync"), "~b=2 +d=2 -a in-sync");
@@ -132,7 +132,7 @@ fn test_reconnection() {
 /// The second server is not in sync: the union is kept and the status stays resync until it is.
 #[test]
 fn test_reconnection_new_server_not_in_sync() {
-    let mut tracker = Tracker::new();
+    let mut tracker = Tracker::default();
     assert_eq!(play(&mut tracker, "up +a=1 +b=1 in-sync down"), "resync +a=1 +b=1 in-sync resync");
     assert_eq!(play(&mut tracker, "up wait resync +b=2 +c=2"), "~b=2 +c=2");
     assert_eq!(tracker.len(), 3, "the union is kept");
@@ -155,13 +155,13 @@ fn reconnections_before_in_sync_keep_everything() {
         ("up +a=1 in-sync resync in-sync", "resync +a=1 in-sync resync in-sync"),
         ("down up", "resync"),
     ] {
-        assert_eq!(play(&mut Tracker::new(), script), heard, "{script}");
+        assert_eq!(play(&mut Tracker::default(), script), heard, "{script}");
     }
 }
 
 #[test]
 fn a_change_of_time_to_live_is_a_change() {
-    let mut tracker = Tracker::new();
+    let mut tracker = Tracker::default();
     tracker.on_connected();
     let first = update("a", "1", UpdateType::New);
     let second = Update { ttl: Duration::from_secs(1), ..first.clone() };
@@ -173,7 +173,7 @@ fn a_change_of_time_to_live_is_a_change() {
 
 #[test]
 fn many_stale_keys_are_deleted_in_bounded_events() {
-    let mut tracker = Tracker::new();
+    let mut tracker = Tracker::default();
     tracker.on_connected();
     tracker.on_updates((0..2500).map(|n| update(&format!("k{n:05}"), "v", UpdateType::New)).collect());
     tracker.on_disconnected();
@@ -191,13 +191,13 @@ fn many_stale_keys_are_deleted_in_bounded_events() {
 }
 
 proptest! {
-    /// Whatever servers are visited and whenever they are lost: once one is in sync, the consumer holds its content; a
-    /// consumer that applies what it hears never sees a new key twice or a deletion of a key that it does not hold.
+    /// For all orders of servers, lost at any time: once one is in sync, the consumer holds its content; a
+    /// consumer that applies all events never sees a new key twice or a deletion of a key that it does not hold.
     #[test]
     fn the_consumer_ends_with_the_servers_content(
         visits in vec((btree_map("[a-e]", "[xyz]", 0..5), any::<prop::sample::Index>(), any::<bool>()), 1..8)
     ) {
-        let mut tracker = Tracker::new();
+        let mut tracker = Tracker::default();
         let mut consumer: BTreeMap<String, String> = BTreeMap::new();
         let mut heard_status = None;
         for (content, cut, completes) in visits {

@@ -1,18 +1,20 @@
-//! Does what the [`Machine`] decides for one kind: reads lists and watches, hands events to subscribers, sleeps.
+//! Performs the steps that the [`Machine`] decides for one selection: reads lists and watches, hands events to subscribers, sleeps.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
+use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, error, info, warn};
 
-use super::machine::{Machine, Step, Verdict};
-use super::{KindEvent, KindStatus, Phase, Shared, Subscriber};
-use crate::datastore::{Error, Kind, ListPage, WatchBatch};
-use crate::model::release::Release;
+use super::event::{KindEvent, Subscriber};
+use super::machine::{LOST_AFTER, Machine, Step, Verdict};
+use super::policy::{Judgement, KindPolicy};
+use super::status::{KindStatus, Phase};
+use crate::datastore::{Datastore, Error, ListPage, Selection, WatchBatch};
 use crate::model::{Revision, no_revision};
 
 /// Longest wait for one page of a list. Datastores have time-outs of their own; this one keeps a kind from hanging
@@ -27,7 +29,7 @@ const NEW_REASON_INTERVAL: Duration = Duration::from_secs(10);
 const LEAD: Duration = Duration::from_millis(2);
 /// Longest time for which changes are put off, whatever subscribers say. The default of the longest pace.
 const LONGEST_PUT_OFF: Duration = Duration::from_millis(250);
-/// As soon as there are so many changes they are not put off any longer: the stages need the time until they are of use.
+/// From this many changes on they are not put off any longer: the stages need the time until they are of use.
 const BURST: usize = 32;
 
 /// The next item of a watch.
@@ -40,23 +42,26 @@ enum WatchEnd {
     Joined,
 }
 
-/// The watch of one kind.
+/// Shared by all kind watches.
+#[derive(Clone, Debug)]
+pub(super) struct Shared {
+    pub(super) datastore: Arc<dyn Datastore>,
+    pub(super) policy: Arc<dyn KindPolicy>,
+    /// Decides the jitter of pauses.
+    pub(super) seed: u64,
+}
+
+/// The watch of one selection.
 #[derive(Debug)]
 pub(super) struct KindWatch {
-    kind: Kind,
+    selection: Selection,
     shared: Shared,
     machine: Machine,
     subscribers: Vec<Subscriber>,
     joining: mpsc::Receiver<Subscriber>,
     status: watch::Sender<KindStatus>,
-    /// Subscribers may hold objects: something was listed, and they were not told since that all of it is gone.
-    may_hold: bool,
-    /// The datastore does not know the kind: so it is until a list arrives, whatever fails meanwhile.
-    absent: bool,
-    /// It is not permitted, counts as absent, and is not missed.
-    spared: bool,
-    /// The release of the cluster's own Calico when something last failed.
-    cluster_then: Option<Release>,
+    /// Whether the kind is missed, as it was when something last failed.
+    judgement: Judgement,
     /// When which failure was logged last.
     said: Option<(Instant, String)>,
 }
@@ -64,34 +69,31 @@ pub(super) struct KindWatch {
 impl KindWatch {
     /// A watch that begins with `subscribers`; more may come through `joining`.
     pub(super) fn new(
-        kind: Kind,
+        selection: Selection,
         shared: Shared,
         subscribers: Vec<Subscriber>,
         joining: mpsc::Receiver<Subscriber>,
     ) -> (Self, watch::Receiver<KindStatus>) {
-        // Every kind gets jitter of its own from the one seed (FNV-1a over its name).
-        let seed = kind.to_string().bytes().fold(shared.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
+        // Every selection gets jitter of its own from the one seed (FNV-1a over its name).
+        let seed = selection.to_string().bytes().fold(shared.seed ^ 0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
-        let machine = Machine::new(kind.group == "projectcalico.org", seed);
+        let machine = Machine::new(shared.policy.look_again(selection.kind()), seed);
         let (status, status_reader) = watch::channel(KindStatus {
-            kind: kind.to_string(),
+            kind: selection.to_string(),
             phase: Phase::Listing,
             since: Instant::now(),
             revision: no_revision(),
             error: None,
         });
         let watch = Self {
-            kind,
+            selection,
             shared,
             machine,
             subscribers,
             joining,
             status,
-            may_hold: false,
-            absent: false,
-            spared: false,
-            cluster_then: None,
+            judgement: Judgement::missed(),
             said: None,
         };
         (watch, status_reader)
@@ -108,24 +110,29 @@ impl KindWatch {
                 }
             }
             match self.machine.step() {
-                Step::Pause(until) => {
-                    let absent = self.status.borrow().phase == Phase::Absent && !self.spared;
-                    let arrival = if absent { self.shared.datastore.arrival(&self.kind) } else { None };
-                    let over = async {
-                        match arrival {
-                            Some(arrival) => arrival.await,
-                            None => tokio::time::sleep_until(until).await,
-                        }
-                    };
-                    tokio::select! {
-                        () = over => self.machine.pause_over(),
-                        () = self.shared.cluster_leaves(self.cluster_then) => self.machine.pause_over(),
-                        Some(subscriber) = self.joining.recv() => self.join(subscriber),
-                    }
-                }
+                Step::Pause(until) => self.pause(until, None).await,
+                Step::AwaitArrival(until) => self.pause(until, self.shared.datastore.arrival(&self.selection)).await,
                 Step::List => self.list().await,
                 Step::Watch(from) => self.watch(from).await,
             }
+        }
+    }
+
+    /// Waits until the kind arrives where the datastore tells that, and else until then.
+    async fn pause(&mut self, until: Instant, arrival: Option<BoxFuture<'static, ()>>) {
+        let over = async {
+            match arrival {
+                Some(arrival) => arrival.await,
+                None => tokio::time::sleep_until(until).await,
+            }
+        };
+        tokio::select! {
+            () = over => self.machine.pause_over(),
+            () = &mut self.judgement.changed => {
+                self.judgement = Judgement::missed();
+                self.machine.pause_over();
+            }
+            Some(subscriber) = self.joining.recv() => self.join(subscriber),
         }
     }
 
@@ -138,11 +145,8 @@ impl KindWatch {
         while let Ok(subscriber) = self.joining.try_recv() {
             self.subscribers.push(subscriber);
         }
-        // Looking for a kind that is absent is no news.
-        if self.machine.failures() == 0 && !self.absent {
-            self.publish(Phase::Listing, None);
-        }
-        let mut pages = self.shared.datastore.list(&self.kind);
+        self.publish();
+        let mut pages = self.shared.datastore.list(&self.selection);
         let mut last: Option<(Revision, _)> = None;
         let mut objects = 0_usize;
         loop {
@@ -153,11 +157,7 @@ impl KindWatch {
                 Err(_) => return self.failed(self.retry("no answer within the time for one page")).await,
             };
             if self.machine.page_arrived() {
-                self.may_hold = true;
-                self.spared = false;
-                if std::mem::take(&mut self.absent) {
-                    self.publish(Phase::Listing, None);
-                }
+                self.publish();
                 self.send(KindEvent::ListStart).await;
             }
             let ListPage { objects: page_objects, malformed, revision, as_of } = page;
@@ -174,20 +174,18 @@ impl KindWatch {
             return self.failed(self.retry("the list ended without a page")).await;
         };
         if self.machine.failures() > 0 {
-            info!(kind = %self.kind, failures = self.machine.failures(), "datastore answers again");
+            info!(kind = %self.selection, failures = self.machine.failures(), "datastore answers again");
         }
-        debug!(kind = %self.kind, %revision, objects, "listed");
+        debug!(kind = %self.selection, %revision, objects, "listed");
         self.machine.list_ended(revision.clone());
         self.status.send_modify(|status| status.revision = revision.clone());
         self.send(KindEvent::ListEnd { revision, as_of }).await;
     }
 
     async fn watch(&mut self, from: Revision) {
-        let mut batches = self.shared.datastore.watch(&self.kind, &from);
+        let mut batches = self.shared.datastore.watch(&self.selection, &from);
         self.machine.watch_opened(Instant::now());
-        if self.machine.failures() == 0 {
-            self.publish(Phase::Watching, None);
-        }
+        self.publish();
         let mut ahead = None;
         let end = loop {
             let next = if let Some(next) = ahead.take() {
@@ -207,7 +205,7 @@ impl KindWatch {
                         ahead = gather(&mut batch, &mut batches, until).await;
                     }
                     if self.machine.failures() > 0 {
-                        info!(kind = %self.kind, failures = self.machine.failures(), "datastore answers again");
+                        info!(kind = %self.selection, failures = self.machine.failures(), "datastore answers again");
                     }
                     self.machine.batch_arrived(batch.revision.clone());
                     self.status.send_if_modified(|status| {
@@ -215,7 +213,7 @@ impl KindWatch {
                         // Nobody waits for this, and it is with every change.
                         false
                     });
-                    self.publish(Phase::Watching, None);
+                    self.publish();
                     self.send(KindEvent::Changes(Arc::new(batch))).await;
                     if self.subscribers.is_empty() {
                         break WatchEnd::Orderly;
@@ -244,66 +242,50 @@ impl KindWatch {
     }
 
     async fn failed(&mut self, error: Error) {
-        self.cluster_then = self.shared.cluster_release();
-        if let Error::Forbidden { .. } = &error
-            && !self.may_hold
-            && let Some(why) = self.shared.spares(&self.kind)
-        {
-            return self.spare(&error, &why).await;
-        }
-        let verdict = self.machine.failed(Instant::now(), &error);
-        let is_news = self.machine.failures() == 1 || self.is_new_reason(&error);
-        let is_absent = matches!(error, Error::KindAbsent { .. });
-        let known_absent = self.absent;
-        self.absent |= is_absent;
-        match &error {
-            Error::KindAbsent { .. } if known_absent => debug!(kind = %self.kind, "kind is still absent"),
-            Error::KindAbsent { .. } => {
-                info!(kind = %self.kind, "kind is not known to the datastore; it counts as in sync, and is looked for again");
-            }
-            Error::Relist { .. } => info!(kind = %self.kind, %error, "listing again"),
-            Error::Forbidden { .. } if is_news => {
-                error!(kind = %self.kind, %error, "not permitted; grant list and watch on this kind; retrying slowly");
-            }
-            Error::Retry { .. } if is_news => warn!(kind = %self.kind, %error, "datastore failed; retrying"),
-            Error::Retry { .. } | Error::Forbidden { .. } => {
-                debug!(kind = %self.kind, %error, failures = self.machine.failures(), "datastore failed again");
-            }
-        }
-        if is_news {
-            self.said = Some((Instant::now(), error.to_string()));
-        }
+        self.judgement = self.shared.policy.judge(self.selection.kind());
+        let spared = self.judgement.spared.as_deref();
+        let verdict = self.machine.failed(Instant::now(), &error, spared);
+        self.log(&error, verdict);
+        self.publish();
         match verdict {
-            Verdict::Continue => {
-                let lost = self.status.borrow().phase == Phase::Lost;
-                self.publish(if lost { Phase::Lost } else { Phase::Retrying }, Some(error.to_string()));
-            }
-            Verdict::Absent => {
-                self.publish(Phase::Absent, None);
-                if matches!(error, Error::KindAbsent { gone: true, .. }) && self.may_hold {
-                    self.may_hold = false;
+            Verdict::Continue => {}
+            Verdict::Absent { emptied, .. } => {
+                if emptied {
                     self.send(KindEvent::ListStart).await;
                     self.send(KindEvent::ListEnd { revision: no_revision(), as_of: None }).await;
                 }
                 self.send(KindEvent::Absent).await;
             }
-            Verdict::Lost => {
-                error!(kind = %self.kind, %error, after = ?super::LOST_AFTER, "datastore is lost; agents keep what they have");
-                self.publish(Phase::Lost, Some(error.to_string()));
-                self.send(KindEvent::Lost).await;
-            }
+            Verdict::Lost => self.send(KindEvent::Lost).await,
         }
     }
 
-    /// The kind may not be listed, and nobody misses it: it counts as absent.
-    async fn spare(&mut self, error: &Error, why: &str) {
-        self.machine.spared(Instant::now());
-        if !std::mem::replace(&mut self.spared, true) {
-            info!(kind = %self.kind, %error, why, "not permitted; the kind counts as absent, and is looked for again");
+    /// Tells of a failure: of the first, of one with another reason, and of one that is a verdict.
+    fn log(&mut self, error: &Error, verdict: Verdict) {
+        let (kind, failures) = (&self.selection, self.machine.failures());
+        let is_news = failures == 1 || self.is_new_reason(error);
+        match (error, verdict) {
+            (Error::Forbidden { .. }, Verdict::Absent { is_news: true, .. }) => {
+                let why = self.judgement.spared.as_deref();
+                info!(%kind, %error, why, "not permitted; the kind counts as absent, and is looked for again");
+            }
+            (_, Verdict::Absent { is_news: true, .. }) => {
+                info!(%kind, "kind is not known to the datastore; it counts as in sync, and is looked for again");
+            }
+            (_, Verdict::Absent { is_news: false, .. }) => return debug!(%kind, %error, "kind is still absent"),
+            (Error::Relist { .. }, _) => info!(%kind, %error, "listing again"),
+            (Error::Forbidden { .. }, _) if is_news => {
+                error!(%kind, %error, "not permitted; grant list and watch on this kind; retrying slowly");
+            }
+            (_, _) if is_news => warn!(%kind, %error, "datastore failed; retrying"),
+            (_, _) => debug!(%kind, %error, failures, "datastore failed again"),
         }
-        self.absent = true;
-        self.publish(Phase::Absent, Some(format!("not permitted, and counts as absent: {why}")));
-        self.send(KindEvent::Absent).await;
+        if verdict == Verdict::Lost {
+            error!(%kind, %error, after = ?LOST_AFTER, "datastore is lost; agents keep what they have");
+        }
+        if is_news {
+            self.said = Some((Instant::now(), error.to_string()));
+        }
     }
 
     /// Whether a failure that follows others has a reason that is worth a line in the log.
@@ -313,19 +295,21 @@ impl KindWatch {
     }
 
     fn retry(&self, reason: &str) -> Error {
-        Error::Retry { doing: format!("list {}", self.kind), reason: reason.to_owned() }
+        Error::Retry { doing: format!("list {}", self.selection), reason: reason.to_owned() }
     }
 
-    fn publish(&self, phase: Phase, error: Option<String>) {
+    /// Publishes the machine's phase if it is another one.
+    fn publish(&self) {
+        let (phase, trouble) = (self.machine.phase(), self.machine.trouble());
         self.status.send_if_modified(|status| {
-            if status.phase == phase && status.error == error {
+            if status.phase == phase && status.error.as_deref() == trouble {
                 return false;
             }
             if status.phase != phase {
                 status.since = Instant::now();
             }
             status.phase = phase;
-            status.error = error;
+            status.error = trouble.map(str::to_owned);
             true
         });
     }
@@ -342,17 +326,17 @@ impl KindWatch {
     }
 }
 
-/// Adds the changes that come until then. Returns what came after them and is something else.
+/// Adds the changes that come until then. Returns the next item if it is something else.
 async fn gather(
     batch: &mut WatchBatch,
     batches: &mut BoxStream<'static, Result<WatchBatch, Error>>,
     until: Instant,
 ) -> Option<Next> {
     while batch.events.len() < BURST {
-        // Read all the time: what is left in the connection is not there yet when it is needed.
+        // Read all the time: changes that are left in the connection are not there yet when they are needed.
         let next = timeout_at(until, batches.next()).await.ok()?;
         match next {
-            // Batches without events stay what they are: they tell a position to whoever converts the objects.
+            // Batches without events stay what they are: they tell a position to those that convert the objects.
             Some(Ok(next)) if !next.events.is_empty() => {
                 batch.events.extend(next.events);
                 batch.revision = next.revision;

@@ -1,4 +1,4 @@
-//! Owns the watches of all kinds: one each, however many syncers use it.
+//! Owns the watches of all selections: one each, however many syncers use it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,35 +8,36 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
-use super::driver::KindWatch;
-use super::{KindStatus, Shared, Subscriber};
-use crate::datastore::{Datastore, Kind};
-use crate::model::release::Release;
+use super::driver::{KindWatch, Shared};
+use super::event::Subscriber;
+use super::policy::{KindPolicy, Plain};
+use super::status::KindStatus;
+use crate::datastore::{Datastore, Selection};
 
 /// Late subscribers that may wait for the hub or for one kind: a handful, at a reload of the configuration.
 const JOINING: usize = 16;
 
-/// The watches of all kinds. Subscribe everyone, then [`Self::run`].
+/// The watches of all selections. Subscribe everyone, then [`Self::run`].
 #[derive(Debug)]
 pub struct KindHub {
     shared: Shared,
-    kinds: HashMap<Kind, Vec<Subscriber>>,
-    joining: mpsc::Receiver<(Kind, Subscriber)>,
-    joiner: mpsc::Sender<(Kind, Subscriber)>,
+    watched: HashMap<Selection, Vec<Subscriber>>,
+    joining: mpsc::Receiver<(Selection, Subscriber)>,
+    joiner: mpsc::Sender<(Selection, Subscriber)>,
     statuses: watch::Sender<Vec<watch::Receiver<KindStatus>>>,
 }
 
-/// Subscribes to kinds while the hub runs. A kind that is watched already is listed again, for all its subscribers.
+/// Subscribes while the hub runs. A selection that is watched already is listed again, for all its subscribers.
 #[derive(Clone, Debug)]
-pub struct Joiner(mpsc::Sender<(Kind, Subscriber)>);
+pub struct Joiner(mpsc::Sender<(Selection, Subscriber)>);
 
 impl Joiner {
     /// Subscribes. False: the hub has stopped.
     ///
     /// # Cancel safety
     /// A cancelled call has not subscribed.
-    pub async fn subscribe(&self, kind: Kind, subscriber: Subscriber) -> bool {
-        self.0.send((kind, subscriber)).await.is_ok()
+    pub async fn subscribe(&self, selection: impl Into<Selection>, subscriber: Subscriber) -> bool {
+        self.0.send((selection.into(), subscriber)).await.is_ok()
     }
 }
 
@@ -46,19 +47,25 @@ impl KindHub {
     pub fn new(datastore: Arc<dyn Datastore>, seed: u64) -> Self {
         let (joiner, joining) = mpsc::channel(JOINING);
         let (statuses, _) = watch::channel(Vec::new());
-        Self { shared: Shared { datastore, seed, cluster: None }, kinds: HashMap::new(), joining, joiner, statuses }
+        Self {
+            shared: Shared { datastore, policy: Arc::new(Plain), seed },
+            watched: HashMap::new(),
+            joining,
+            joiner,
+            statuses,
+        }
     }
 
-    /// Counts kinds as absent that are not permitted and that the cluster's own Calico does not read either.
+    /// Treats kinds that are absent or not permitted by this policy. Unless told otherwise: by that of [`Plain`].
     #[must_use]
-    pub fn in_cluster_of(mut self, release: watch::Receiver<Option<Release>>) -> Self {
-        self.shared.cluster = Some(release);
+    pub fn with_policy(mut self, policy: impl KindPolicy) -> Self {
+        self.shared.policy = Arc::new(policy);
         self
     }
 
     /// Subscribes before the start.
-    pub fn subscribe(&mut self, kind: Kind, subscriber: Subscriber) {
-        self.kinds.entry(kind).or_default().push(subscriber);
+    pub fn subscribe(&mut self, selection: impl Into<Selection>, subscriber: Subscriber) {
+        self.watched.entry(selection.into()).or_default().push(subscriber);
     }
 
     /// A handle to subscribe later.
@@ -76,23 +83,23 @@ impl KindHub {
     /// Watches all kinds until cancelled.
     ///
     /// # Panics
-    /// Passes on a panic of a kind's watch: the composition root decides what then.
+    /// Passes on a panic of a kind's watch: the composition root decides what happens then.
     pub async fn run(mut self, cancel: CancellationToken) {
         let mut tasks = JoinSet::new();
         let mut watched = HashMap::new();
-        info!(kinds = self.kinds.len(), "watching");
-        for (kind, subscribers) in std::mem::take(&mut self.kinds) {
-            self.start(kind, subscribers, &mut tasks, &mut watched);
+        info!(kinds = self.watched.len(), "watching");
+        for (selection, subscribers) in std::mem::take(&mut self.watched) {
+            self.start(selection, subscribers, &mut tasks, &mut watched);
         }
         loop {
             tokio::select! {
                 () = cancel.cancelled() => break,
-                Some((kind, subscriber)) = self.joining.recv() => match watched.get(&kind) {
+                Some((selection, subscriber)) = self.joining.recv() => match watched.get(&selection) {
                     Some(joiner) => {
                         // The watch itself cannot have ended: this map holds its joining end.
                         let _ = cancel.run_until_cancelled(joiner.send(subscriber)).await;
                     }
-                    None => self.start(kind, vec![subscriber], &mut tasks, &mut watched),
+                    None => self.start(selection, vec![subscriber], &mut tasks, &mut watched),
                 },
                 Some(ended) = tasks.join_next(), if !tasks.is_empty() => {
                     if let Err(error) = ended
@@ -109,15 +116,15 @@ impl KindHub {
 
     fn start(
         &self,
-        kind: Kind,
+        selection: Selection,
         subscribers: Vec<Subscriber>,
         tasks: &mut JoinSet<()>,
-        watched: &mut HashMap<Kind, mpsc::Sender<Subscriber>>,
+        watched: &mut HashMap<Selection, mpsc::Sender<Subscriber>>,
     ) {
         let (joiner, joining) = mpsc::channel(JOINING);
-        let (watch, status) = KindWatch::new(kind.clone(), self.shared.clone(), subscribers, joining);
+        let (watch, status) = KindWatch::new(selection.clone(), self.shared.clone(), subscribers, joining);
         self.statuses.send_modify(|statuses| statuses.push(status));
-        watched.insert(kind, joiner);
+        watched.insert(selection, joiner);
         tasks.spawn(watch.run());
     }
 }

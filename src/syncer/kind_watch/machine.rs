@@ -1,18 +1,10 @@
-//! Decides what the watch of a kind does next. No I/O, no clock.
-//!
-//! ```text
-//!            ┌────────────── Relist, Lost, joined ──────────────┐
-//!            ▼                                                  │
-//!  start ► List ── pages … ── list ended ──► Watch(revision) ───┤
-//!            ▲                                 ▲   │ ended      │
-//!            │                                 └───┴────────────┤
-//!          Pause ◄── Retry / Forbidden / KindAbsent, with what to do after it ◄┘
-//! ```
+//! Decides what the watch of a kind does next, and in which phase it is. No I/O, no clock.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::status::Phase;
 use crate::datastore::Error;
 use crate::datastore::backoff::Backoff;
 use crate::model::Revision;
@@ -26,10 +18,6 @@ pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(200);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// First and longest pause when listing or watching is not permitted: somebody has to change a role first.
 pub(super) const FORBIDDEN_PAUSES: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(60));
-/// How often to look again for one of Calico's own kinds: its definition is probably just being installed. Calico's figure.
-pub(super) const ABSENT_PAUSE_CALICO: Duration = Duration::from_secs(5);
-/// How often to look again for a third party's kind. Calico waits 30 minutes, which is felt when the kind is installed.
-pub(super) const ABSENT_PAUSE_OTHERS: Duration = Duration::from_secs(60);
 /// A watch that stayed open for this long was in order, even if nothing changed. Longer than any connect time-out of a
 /// datastore, so that a connection which never came about does not count.
 pub(super) const WATCH_SETTLED: Duration = Duration::from_secs(120);
@@ -45,6 +33,8 @@ pub(super) enum Step {
     Watch(Revision),
     /// Wait until then, call [`Machine::pause_over`] and ask again.
     Pause(Instant),
+    /// The same, for a kind that is absent: wait until it may have arrived, or until then where the datastore cannot tell.
+    AwaitArrival(Instant),
 }
 
 /// The meaning of a failure to subscribers.
@@ -52,8 +42,13 @@ pub(super) enum Step {
 pub(super) enum Verdict {
     /// Nothing to tell; trying goes on.
     Continue,
-    /// The kind is absent.
-    Absent,
+    /// The kind counts as absent.
+    Absent {
+        /// It did not before.
+        is_news: bool,
+        /// Its objects are gone, and subscribers may hold some.
+        emptied: bool,
+    },
     /// The datastore counts as lost from now on.
     Lost,
 }
@@ -71,10 +66,37 @@ enum Then {
     Watch(Revision),
 }
 
-/// The state of one kind's watch. See the module's picture.
+/// Whether the kind is there: so it is until a page arrives or another answer comes, whatever fails meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// As far as is known.
+    There,
+    /// The datastore does not know it.
+    Absent,
+    /// It is not permitted, counts as absent, and is not missed.
+    Spared,
+}
+
+/// The state of one kind's watch.
+///
+/// ```text
+///             ┌───────── position gone, lost, joined ───────────┐
+///             ▼                                                 │
+///  start ► Listing ── pages … ── list ended ──► Watching(from) ─┤
+///             ▲                                   ▲   │ ended   │ failed, or ended at once and empty
+///             │                                   └───┘         │
+///          Paused, with what follows it ◄───────────────────────┘ ◄── Listing failed
+///
+///  phase: something fails                      Retrying, and Lost once it has for LOST_AFTER
+///         else, the kind is absent or spared   Absent, until a page arrives
+///         else                                 Listing or Watching, by the state
+/// ```
 #[derive(Debug)]
 pub(super) struct Machine {
     state: State,
+    standing: Standing,
+    /// Subscribers may hold objects: something was listed, and they were not told since that all of it is gone.
+    may_hold: bool,
     absent_pause: Duration,
     backoff: Backoff,
     forbidden: Backoff,
@@ -84,20 +106,25 @@ pub(super) struct Machine {
     /// Positions lost since a watch last delivered something.
     relists: u32,
     lost: bool,
+    /// Why the phase is no good one, in words.
+    trouble: Option<String>,
 }
 
 impl Machine {
-    /// A machine that begins with a list.
-    pub(super) fn new(is_calico: bool, seed: u64) -> Self {
+    /// A machine that begins with a list. An absent kind is looked for again after `absent_pause`.
+    pub(super) fn new(absent_pause: Duration, seed: u64) -> Self {
         Self {
             state: State::Listing { has_page: false },
-            absent_pause: if is_calico { ABSENT_PAUSE_CALICO } else { ABSENT_PAUSE_OTHERS },
+            standing: Standing::There,
+            may_hold: false,
+            absent_pause,
             backoff: Backoff::new(FIRST_PAUSE, LONGEST_PAUSE, seed),
             forbidden: Backoff::new(FORBIDDEN_PAUSES.0, FORBIDDEN_PAUSES.1, seed),
             failing_since: None,
             failures: 0,
             relists: 0,
             lost: false,
+            trouble: None,
         }
     }
 
@@ -106,8 +133,27 @@ impl Machine {
         match &self.state {
             State::Listing { .. } => Step::List,
             State::Watching { from, .. } => Step::Watch(from.clone()),
+            State::Paused { until, .. } if self.failures == 0 && self.standing == Standing::Absent => {
+                Step::AwaitArrival(*until)
+            }
             State::Paused { until, .. } => Step::Pause(*until),
         }
+    }
+
+    /// The phase to publish.
+    pub(super) fn phase(&self) -> Phase {
+        match (&self.state, self.standing) {
+            _ if self.failures > 0 && self.lost => Phase::Lost,
+            _ if self.failures > 0 => Phase::Retrying,
+            (_, Standing::Absent | Standing::Spared) => Phase::Absent,
+            (State::Listing { .. } | State::Paused { then: Then::List, .. }, Standing::There) => Phase::Listing,
+            (State::Watching { .. } | State::Paused { then: Then::Watch(_), .. }, Standing::There) => Phase::Watching,
+        }
+    }
+
+    /// Why the phase is no good one, in words, to publish with it.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// Failures since something last went well. A single lost position is none: it is the normal course of things.
@@ -129,6 +175,11 @@ impl Machine {
     pub(super) fn page_arrived(&mut self) -> bool {
         // The datastore answers, but only a whole list ends the failures in a row.
         self.lost = false;
+        self.may_hold = true;
+        self.standing = Standing::There;
+        if self.failures == 0 {
+            self.trouble = None;
+        }
         match &mut self.state {
             State::Listing { has_page } => !std::mem::replace(has_page, true),
             State::Watching { .. } | State::Paused { .. } => false,
@@ -176,8 +227,16 @@ impl Machine {
         self.state = State::Listing { has_page: false };
     }
 
-    /// Listing or watching failed.
-    pub(super) fn failed(&mut self, now: Instant, error: &Error) -> Verdict {
+    /// Listing or watching failed. `spared` says why nobody misses the kind where it is not permitted; objects that were there
+    /// once are missed all the same.
+    pub(super) fn failed(&mut self, now: Instant, error: &Error, spared: Option<&str>) -> Verdict {
+        if let (Error::Forbidden { .. }, false, Some(why)) = (error, self.may_hold, spared) {
+            (self.failing_since, self.failures, self.lost) = (None, 0, false);
+            self.state = State::Paused { until: now + self.forbidden.next_delay(), then: Then::List };
+            self.trouble = Some(format!("not permitted, and counts as absent: {why}"));
+            let before = std::mem::replace(&mut self.standing, Standing::Spared);
+            return Verdict::Absent { is_news: before != Standing::Spared, emptied: false };
+        }
         let settled =
             matches!(&self.state, State::Watching { opened: Some(opened), .. } if now - *opened >= WATCH_SETTLED);
         if settled {
@@ -193,15 +252,18 @@ impl Machine {
             Error::Relist { .. } if self.relists == 0 => (Duration::ZERO, Then::List),
             Error::Relist { .. } => (self.backoff.next_delay(), Then::List),
             Error::Forbidden { .. } => (self.forbidden.next_delay(), again),
-            Error::KindAbsent { .. } => {
+            Error::KindAbsent { gone, .. } => {
                 self.went_well();
                 self.state = State::Paused { until: now + self.absent_pause, then: Then::List };
-                return Verdict::Absent;
+                let before = std::mem::replace(&mut self.standing, Standing::Absent);
+                let emptied = *gone && std::mem::take(&mut self.may_hold);
+                return Verdict::Absent { is_news: before == Standing::There, emptied };
             }
         };
         let is_relist = matches!(error, Error::Relist { .. });
         if !is_relist || self.relists > 0 {
             self.failures = self.failures.saturating_add(1);
+            self.trouble = Some(error.to_string());
         }
         self.relists = self.relists.saturating_add(u32::from(is_relist));
         let since = *self.failing_since.get_or_insert(now);
@@ -211,12 +273,6 @@ impl Machine {
         let then = if self.lost { Then::List } else { then };
         self.state = State::Paused { until: now + pause, then };
         if lost_now { Verdict::Lost } else { Verdict::Continue }
-    }
-
-    /// Listing is not permitted, and nobody misses the kind: it is looked for again slowly.
-    pub(super) fn spared(&mut self, now: Instant) {
-        (self.failing_since, self.failures, self.lost) = (None, 0, false);
-        self.state = State::Paused { until: now + self.forbidden.next_delay(), then: Then::List };
     }
 
     fn watch_was_good(&mut self) {
@@ -229,6 +285,7 @@ impl Machine {
         self.failing_since = None;
         self.failures = 0;
         self.lost = false;
+        self.trouble = None;
         self.forbidden.reset();
     }
 }
@@ -238,155 +295,4 @@ fn watching(from: Revision) -> State {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::model::no_revision;
-
-    fn retry() -> Error {
-        Error::Retry { doing: "list pods".to_owned(), reason: "connection refused".to_owned() }
-    }
-
-    fn relist() -> Error {
-        Error::Relist { doing: "watch pods".to_owned(), revision: no_revision(), reason: "compacted".to_owned() }
-    }
-
-    fn absent() -> Error {
-        Error::KindAbsent { kind: "v1/Pod".to_owned(), gone: false }
-    }
-
-    fn forbidden() -> Error {
-        Error::Forbidden { doing: "list pods".to_owned(), reason: "no list on pods".to_owned() }
-    }
-
-    /// A machine whose list is done and whose watch is open, and the moment of that.
-    fn in_watch(revision: &str) -> (Machine, Instant) {
-        let now = Instant::now();
-        let mut machine = Machine::new(true, 1);
-        assert_eq!(machine.step(), Step::List);
-        assert!(machine.page_arrived());
-        assert!(!machine.page_arrived());
-        machine.list_ended(revision.into());
-        assert_eq!(machine.step(), Step::Watch(revision.into()));
-        machine.watch_opened(now);
-        (machine, now)
-    }
-
-    fn pause(machine: &mut Machine, now: Instant) -> Duration {
-        let Step::Pause(until) = machine.step() else { panic!("a pause is due, not {:?}", machine.step()) };
-        machine.pause_over();
-        until - now
-    }
-
-    #[test]
-    fn a_watch_that_ends_is_reopened_where_it_was_without_a_list() {
-        let (mut machine, now) = in_watch("10");
-        machine.batch_arrived("12".into());
-        machine.watch_ended(now);
-        assert_eq!(machine.step(), Step::Watch("12".into()));
-    }
-
-    #[test]
-    fn a_watch_that_ends_at_once_and_empty_is_reopened_after_a_pause() {
-        let (mut machine, now) = in_watch("10");
-        machine.watch_ended(now);
-        assert!(pause(&mut machine, now) > Duration::ZERO);
-        assert_eq!(machine.step(), Step::Watch("10".into()));
-    }
-
-    #[test]
-    fn a_failed_watch_continues_at_the_last_revision_after_growing_pauses() {
-        let (mut machine, now) = in_watch("10");
-        machine.batch_arrived("11".into());
-        let mut longest = Duration::ZERO;
-        for failure in 1..=20 {
-            assert_eq!(machine.failed(now, &retry()), Verdict::Continue);
-            assert_eq!(machine.failures(), failure);
-            longest = longest.max(pause(&mut machine, now));
-            assert_eq!(machine.step(), Step::Watch("11".into()));
-        }
-        assert!(longest > LONGEST_PAUSE / 2 && longest <= LONGEST_PAUSE);
-    }
-
-    #[test]
-    fn a_lost_position_is_listed_again_at_once_but_not_in_a_tight_loop() {
-        let (mut machine, now) = in_watch("10");
-        machine.batch_arrived("11".into());
-        assert_eq!(machine.failed(now, &relist()), Verdict::Continue);
-        assert_eq!(pause(&mut machine, now), Duration::ZERO);
-        assert_eq!(machine.step(), Step::List);
-        // The list works, the watch from it does not: pauses from now on.
-        machine.page_arrived();
-        machine.list_ended("20".into());
-        machine.watch_opened(now);
-        assert_eq!(machine.failed(now, &relist()), Verdict::Continue);
-        assert!(pause(&mut machine, now) > Duration::ZERO);
-        assert_eq!(machine.step(), Step::List);
-        // Once a watch has worked, the next time is the normal course of things again.
-        machine.page_arrived();
-        machine.list_ended("30".into());
-        machine.watch_opened(now);
-        machine.batch_arrived("31".into());
-        assert_eq!(machine.failed(now, &relist()), Verdict::Continue);
-        assert_eq!(pause(&mut machine, now), Duration::ZERO);
-    }
-
-    #[test]
-    fn an_absent_kind_is_looked_for_again_and_is_no_failure() {
-        let now = Instant::now();
-        for (is_calico, due) in [(true, ABSENT_PAUSE_CALICO), (false, ABSENT_PAUSE_OTHERS)] {
-            let mut machine = Machine::new(is_calico, 1);
-            assert_eq!(machine.failed(now, &absent()), Verdict::Absent);
-            assert_eq!(machine.failures(), 0);
-            assert_eq!(pause(&mut machine, now), due);
-            assert_eq!(machine.step(), Step::List);
-        }
-    }
-
-    #[test]
-    fn forbidden_is_retried_slowly() {
-        let now = Instant::now();
-        let mut machine = Machine::new(true, 1);
-        for _ in 0..10 {
-            machine.failed(now, &forbidden());
-            let pause = pause(&mut machine, now);
-            assert!((FORBIDDEN_PAUSES.0 / 2..=FORBIDDEN_PAUSES.1).contains(&pause), "{pause:?}");
-        }
-    }
-
-    #[test]
-    fn failures_in_a_row_for_long_are_told_once_and_end_in_a_list() {
-        let (mut machine, start) = in_watch("10");
-        machine.failed(start, &retry());
-        assert_eq!(machine.failed(start + LOST_AFTER - Duration::from_secs(1), &retry()), Verdict::Continue);
-        let later = start + LOST_AFTER;
-        assert_eq!(machine.failed(later, &retry()), Verdict::Lost);
-        assert_eq!(machine.failed(later, &retry()), Verdict::Continue);
-        machine.pause_over();
-        assert_eq!(machine.step(), Step::List);
-        // It answers, and fails again before the list is whole: lost again.
-        assert!(machine.page_arrived());
-        assert_eq!(machine.failed(later, &retry()), Verdict::Lost);
-        machine.pause_over();
-        machine.page_arrived();
-        machine.list_ended("30".into());
-        assert_eq!(machine.failed(later, &retry()), Verdict::Continue);
-    }
-
-    #[test]
-    fn a_watch_that_was_quiet_for_long_was_in_order() {
-        let (mut machine, start) = in_watch("10");
-        machine.failed(start, &retry());
-        machine.pause_over();
-        machine.watch_opened(start);
-        // Nothing changed for hours; the connection breaks. That is the first failure, not the end of a long row.
-        assert_eq!(machine.failed(start + 10 * LOST_AFTER, &retry()), Verdict::Continue);
-        assert_eq!(machine.failures(), 1);
-    }
-
-    #[test]
-    fn whoever_joins_gets_a_list() {
-        let (mut machine, _) = in_watch("10");
-        machine.joined();
-        assert_eq!(machine.step(), Step::List);
-    }
-}
+mod tests;

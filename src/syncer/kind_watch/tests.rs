@@ -1,16 +1,21 @@
 //! Kind watches against the memory datastore, in paused time.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::machine::{ABSENT_PAUSE_CALICO, ABSENT_PAUSE_OTHERS};
 use super::*;
+use crate::calico::cluster::Cluster;
+use crate::calico::kinds::{IP_POOL, POD, TIER, VM_INSTANCE_MIGRATION};
+use crate::calico::release::Release;
 use crate::datastore::memory::{MemoryStore, WatchFault};
-use crate::datastore::{Dialect, Event, Kind, Malformed, ObjectId};
-use crate::model::kinds::{IP_POOL, POD, TIER, VM_INSTANCE_MIGRATION};
-use crate::model::no_revision;
+use crate::datastore::{Dialect, Event, Kind, Malformed, Object, ObjectId};
+use crate::demand::Demand;
+use crate::model::{AsOf, no_revision};
 
 fn id(name: &str) -> ObjectId {
     ObjectId { namespace: "".into(), name: name.into() }
@@ -36,7 +41,7 @@ impl Watched {
     }
 
     fn start_for(store: MemoryStore, kind: &Kind, capacity: usize, demand: Demand) -> Self {
-        let mut hub = KindHub::new(Arc::new(store.clone()), 1);
+        let mut hub = KindHub::new(Arc::new(store.clone()), 1).with_policy(Cluster::default());
         let (sender, events) = mpsc::channel(capacity);
         hub.subscribe(kind.clone(), Subscriber { demand, ..Subscriber::new(7, sender) });
         let (joiner, statuses, cancel) = (hub.joiner(), hub.statuses(), CancellationToken::new());
@@ -166,7 +171,7 @@ async fn a_refused_watch_does_not_lead_to_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn an_absent_kind_is_told_and_looked_for_again() {
-    for (kind, pause) in [(&IP_POOL, ABSENT_PAUSE_CALICO), (&VM_INSTANCE_MIGRATION, ABSENT_PAUSE_OTHERS)] {
+    for (kind, pause) in [(&IP_POOL, Duration::from_secs(5)), (&VM_INSTANCE_MIGRATION, LOOK_SELDOM)] {
         let store = MemoryStore::new();
         store.set_absent(kind, true);
         let mut watched = Watched::start(store, kind, 1);
@@ -382,7 +387,7 @@ async fn one_list_and_watch_serves_all_subscribers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_joins_later_gets_a_whole_list() {
+async fn a_subscriber_that_joins_later_gets_a_whole_list() {
     let store = MemoryStore::new();
     store.put(&IP_POOL, object("a"));
     let mut watched = Watched::start(store, &IP_POOL, 8);
@@ -422,8 +427,8 @@ async fn cancelling_stops_the_hub_even_while_a_subscriber_blocks() {
 async fn a_kind_that_the_clusters_calico_does_not_read_is_not_missed_where_it_is_not_permitted() {
     let store = MemoryStore::new();
     store.set_forbidden(&TIER, true);
-    let release = watch::Sender::new(None);
-    let mut hub = KindHub::new(Arc::new(store.clone()), 1).in_cluster_of(release.subscribe());
+    let release = tokio::sync::watch::Sender::new(None);
+    let mut hub = KindHub::new(Arc::new(store.clone()), 1).with_policy(Cluster::of(release.subscribe()));
     let (sender, mut events) = mpsc::channel(8);
     hub.subscribe(TIER, Subscriber::new(7, sender));
     let statuses = hub.statuses();

@@ -7,12 +7,12 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::*;
+use crate::calico::kinds::{IP_POOL, NAMESPACE};
+use crate::calico::syncers::FELIX;
 use crate::datastore::{Dialect, Malformed};
-use crate::model::SyncerType;
-use crate::model::kinds::{IP_POOL, NAMESPACE};
 use crate::model::{Revision, Value};
 
-/// Makes the keys `/{name}/1` and `/{name}/2` of an object. Its body says what it does: `both`, `one` (only the first key), `bad` (no
+/// Makes the keys `/{name}/1` and `/{name}/2` of an object. Its body chooses them: `both`, `one` (only the first key), `bad` (no
 /// conversion, keys blanked), `mute` (no conversion, nothing emitted).
 #[derive(Default)]
 struct Splitter {
@@ -97,14 +97,14 @@ impl Fixture {
     }
 
     fn with(kinds: Vec<Kind>, processor: Splitter) -> Self {
-        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-        let problems = ProblemBook::new(SyncerType::Felix);
+        let metrics = SyncerMetrics::unregistered();
+        let problems = ProblemBook::new(FELIX);
         let calls = processor.calls.clone();
         let cache = WatcherCache::new("Source", kinds, Box::new(processor), metrics.clone(), problems.clone());
         Self { cache, metrics, problems, calls }
     }
 
-    /// What `step` makes the cache say, in short: `new /a/1@7`, `updated …`, `deleted /a/1`, statuses, `as of 3`.
+    /// The cache's output after `step`, in short: `new /a/1@7`, `updated …`, `deleted /a/1`, statuses, `as of 3`.
     fn step(&mut self, step: impl FnOnce(&mut WatcherCache, &mut Vec<CacheItem>)) -> Vec<String> {
         let mut out = Vec::new();
         step(&mut self.cache, &mut out);
@@ -345,7 +345,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 }
 
 proptest! {
-    /// Whatever is missed, lost or relisted: after a list, an agent holds what the datastore holds; types are right at every
+    /// After missed events, losses and new lists alike: after a list, an agent holds the datastore's content; types are right at every
     /// step; nothing is deleted that is there.
     #[test]
     fn an_agent_ends_with_what_the_datastore_holds(ops in proptest::collection::vec(any_op(), 0..80)) {

@@ -1,117 +1,22 @@
-//! The merger's order and statuses, and whole syncers against the memory datastore.
+//! Whole syncers against the memory datastore.
 
+use crate::calico::syncers::{FELIX, NODE_STATUS};
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bytes::Bytes;
 use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use super::*;
+use crate::calico::kinds::{IP_POOL, NAMESPACE, POD};
 use crate::datastore::memory::{MemoryStore, WatchFault};
 use crate::datastore::{Dialect, Event, Kind, ObjectId};
 use crate::metrics::SyncerMetrics;
-use crate::model::kinds::{IP_POOL, NAMESPACE, POD};
-use crate::model::{AsOf, Key, KvPair, UpdateType, Value, no_revision};
+use crate::model::{Key, KvPair, SyncStatus, UpdateType, Value, no_revision};
 use crate::paused::in_paused_time;
 use crate::problems::ProblemBook;
-use crate::syncer::processors::{ConvertError, ObjectEvent, Processor};
-
-fn updates(first: usize, count: usize) -> Vec<Update> {
-    let update = |n: usize| Update {
-        key: n.to_string().into(),
-        value: None,
-        revision: no_revision(),
-        v3_resource_version: no_revision(),
-        ttl: Duration::ZERO,
-        update_type: UpdateType::Deleted,
-    };
-    (first..first + count).map(update).collect()
-}
-
-fn as_of(seconds: u64) -> AsOf {
-    AsOf { revision: seconds.to_string().into(), at: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds) }
-}
-
-fn merge(sources: usize, items: Vec<(usize, CacheItem)>) -> Vec<SyncerEvent> {
-    let mut merger = Merger::new(sources);
-    let mut out = merger.start();
-    for (source, item) in items {
-        merger.take(source, item, &mut out);
-    }
-    merger.flush(&mut out);
-    out
-}
-
-#[test]
-fn statuses_merge_by_calicos_rule_and_only_changes_are_announced() {
-    use SyncStatus::{InSync, ResyncInProgress, WaitForDatastore};
-    let items = [(0, ResyncInProgress), (1, ResyncInProgress), (0, InSync), (1, InSync), (1, WaitForDatastore)]
-        .into_iter()
-        .chain([(0, WaitForDatastore), (1, ResyncInProgress), (1, InSync), (0, InSync)])
-        .map(|(source, status)| (source, CacheItem::Status(status)))
-        .collect();
-    let statuses: Vec<_> = merge(2, items)
-        .into_iter()
-        .map(|event| match event {
-            SyncerEvent::Status(status) => status,
-            other => panic!("{other:?}"),
-        })
-        .collect();
-    assert_eq!(
-        statuses,
-        [WaitForDatastore, ResyncInProgress, InSync, ResyncInProgress, WaitForDatastore, ResyncInProgress, InSync]
-    );
-}
-
-#[test]
-fn updates_go_out_before_the_status_and_the_progress_that_follow_them() {
-    let items = vec![
-        (0, CacheItem::Status(SyncStatus::ResyncInProgress)),
-        (0, CacheItem::Updates(updates(0, 2))),
-        (0, CacheItem::Status(SyncStatus::InSync)),
-        (0, CacheItem::Vouch(Vouch::At(as_of(1)))),
-        (0, CacheItem::Updates(updates(2, 1))),
-    ];
-    let expected = [
-        SyncerEvent::Status(SyncStatus::WaitForDatastore),
-        SyncerEvent::Status(SyncStatus::ResyncInProgress),
-        SyncerEvent::Updates(updates(0, 2)),
-        SyncerEvent::Status(SyncStatus::InSync),
-        SyncerEvent::Updates(updates(2, 1)),
-        SyncerEvent::Progress(as_of(1)),
-    ];
-    assert_eq!(merge(1, items), expected);
-}
-
-#[test]
-fn progress_is_that_of_the_oldest_source() {
-    let vouch = |source, seconds| (source, CacheItem::Vouch(Vouch::At(as_of(seconds))));
-    let start = SyncerEvent::Status(SyncStatus::WaitForDatastore);
-    assert_eq!(merge(2, vec![vouch(0, 5)]), std::slice::from_ref(&start));
-    assert_eq!(merge(2, vec![vouch(0, 5), vouch(1, 3)]), [start.clone(), SyncerEvent::Progress(as_of(3))]);
-    let exempt = (1, CacheItem::Vouch(Vouch::Exempt));
-    assert_eq!(merge(2, vec![vouch(0, 5), exempt]), [start, SyncerEvent::Progress(as_of(5))]);
-}
-
-proptest! {
-    #[test]
-    fn batches_are_bounded_and_order_is_kept(sizes in proptest::collection::vec(0_usize..2500, 0..8)) {
-        let mut first = 0;
-        let items = sizes.iter().map(|&count| {
-            first += count;
-            (0, CacheItem::Updates(updates(first - count, count)))
-        });
-        let events = merge(1, items.collect());
-        let mut got = Vec::new();
-        for event in events.into_iter().skip(1) {
-            let SyncerEvent::Updates(updates) = event else { panic!("only updates went in") };
-            prop_assert!(!updates.is_empty() && updates.len() <= MAX_BATCH);
-            got.extend(updates);
-        }
-        prop_assert_eq!(got, updates(0, sizes.iter().sum()));
-    }
-}
+use crate::syncer::processor::{ConvertError, ObjectEvent, Processor};
 
 /// `/{source}/{name}` = body.
 #[derive(Debug)]
@@ -133,7 +38,7 @@ impl Processor for Plain {
     }
 }
 
-/// A syncer over the memory datastore, and an agent that holds what it was sent.
+/// A syncer over the memory datastore, and an agent that holds the data it was sent.
 struct Running {
     store: MemoryStore,
     received: decoupler::Receiver,
@@ -148,19 +53,12 @@ static SOURCES: [(&str, Kind); 2] = [("pools", IP_POOL), ("pods", POD)];
 impl Running {
     fn start(store: MemoryStore) -> Self {
         let mut hub = KindHub::new(std::sync::Arc::new(store.clone()), 1);
-        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+        let metrics = SyncerMetrics::unregistered();
         let new = |(name, kind): (&'static str, Kind)| {
-            WatcherCache::new(
-                name,
-                vec![kind],
-                Box::new(Plain(name)),
-                metrics.clone(),
-                ProblemBook::new(SyncerType::Felix),
-            )
+            WatcherCache::new(name, vec![kind], Box::new(Plain(name)), metrics.clone(), ProblemBook::new(FELIX))
         };
         let (out, received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
-        let syncer =
-            WatcherSyncer::new(SyncerType::Felix, SOURCES.clone().into_iter().map(new).collect(), &mut hub, out);
+        let syncer = WatcherSyncer::new(FELIX, SOURCES.clone().into_iter().map(new).collect(), &mut hub, out);
         let cancel = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(hub.run(cancel.clone()));
@@ -277,7 +175,7 @@ async fn cancelling_or_losing_the_reader_ends_everything() {
 async fn a_syncer_without_sources_is_in_sync() {
     let mut hub = KindHub::new(std::sync::Arc::new(MemoryStore::new()), 1);
     let (out, mut received) = decoupler::channel(10);
-    let syncer = WatcherSyncer::new(SyncerType::NodeStatus, Vec::new(), &mut hub, out);
+    let syncer = WatcherSyncer::new(NODE_STATUS, Vec::new(), &mut hub, out);
     let cancel = CancellationToken::new();
     let running = tokio::spawn(syncer.run(cancel.clone()));
     let mut events = Vec::new();
@@ -308,11 +206,10 @@ async fn a_panic_of_a_source_is_passed_on() {
             store.put(&NAMESPACE, object(&n.to_string(), "x"));
         }
         let mut hub = KindHub::new(std::sync::Arc::new(store), 1);
-        let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-        let cache =
-            WatcherCache::new("bug", vec![NAMESPACE], Box::new(Panics), metrics, ProblemBook::new(SyncerType::Felix));
+        let metrics = SyncerMetrics::unregistered();
+        let cache = WatcherCache::new("bug", vec![NAMESPACE], Box::new(Panics), metrics, ProblemBook::new(FELIX));
         let (out, _received) = decoupler::channel(10);
-        let syncer = WatcherSyncer::new(SyncerType::Felix, vec![cache], &mut hub, out);
+        let syncer = WatcherSyncer::new(FELIX, vec![cache], &mut hub, out);
         let cancel = CancellationToken::new();
         let hub = tokio::spawn(hub.run(cancel.clone()));
         let ended = tokio::spawn(syncer.run(cancel.clone())).await;

@@ -1,7 +1,7 @@
-//! The value of one message: an envelope and what is in it.
+//! Reads the value of one message: an envelope and its content.
 //!
-//! Works on the complete frames that are there. When the message goes on in a frame that is not, it stops with
-//! [`Halt::NextFrame`] and is called again from the start, within the decoder's bound for that.
+//! Reads the complete frames that have come. When the message goes on in a frame that has not come, it stops with
+//! [`Halt::NextFrame`] and is called again from the start. The decoder limits how often.
 
 use super::super::messages::{ClientHello, DecoderRestart, Message, Ping, Pong, SerializedUpdate, ServerHello};
 use super::error::{Error, Halt};
@@ -11,11 +11,11 @@ use super::schema::{Field, Struct};
 use super::types::{FieldDef, Shape, Types};
 use crate::syncproto::messages::GobTime;
 
-/// A real update has at least this many bytes. Smaller ones are legal and make the list grow as they come, so that a count
+/// Fewest bytes of a real update. Smaller updates are legal; for them the list grows while it is read. So a count
 /// alone cannot allocate much more memory than the message has.
 const USUAL_UPDATE: usize = 32;
 
-/// Reads values of one message; definitions inside it go to `types`.
+/// Reads the values of one message. Adds definitions inside it to `types`.
 #[derive(Debug)]
 pub(super) struct Walk<'a> {
     pub(super) reader: Reader<'a>,
@@ -43,9 +43,9 @@ impl Walk<'_> {
         Ok(name)
     }
 
-    /// The type id of an interface value, with the definitions that may stand before it.
+    /// The type id of an interface value. Reads the definitions that may stand before it.
     ///
-    /// After a definition, a frame that goes on has a byte count to skip; otherwise the next frame continues the value.
+    /// After a definition, the same frame may go on: then a byte count follows, which is skipped. Else the next frame goes on.
     pub(super) fn interface_type(&mut self) -> Result<i32, Halt> {
         let mut defined = false;
         loop {
@@ -65,7 +65,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The number of elements of a slice that we are going to keep.
+    /// The number of elements of a slice that will be kept.
     pub(super) fn kept_count(&mut self, what: &'static str) -> Result<usize, Error> {
         let count = self.reader.count(what)?;
         if count > self.limits.max_elements {
@@ -84,7 +84,7 @@ impl Walk<'_> {
             return Err(Error::UnregisteredName { place: PLACE, name: Error::readable(name) }.into());
         };
         let type_id = self.interface_type()?;
-        // The value's size. It need not be right: Go does not look at it, and neither do we.
+        // The value's size. It may be wrong: Go ignores it, and so do we.
         self.reader.uint()?;
         Ok(Some(match kind {
             Struct::ClientHello => Message::ClientHello(self.client_hello(type_id)?),
@@ -225,8 +225,8 @@ impl Walk<'_> {
         u8::try_from(value).map_err(|_| Error::Overflow { place, value: value.to_string() })
     }
 
-    /// Walks over a struct of this type as that struct of ours. `known` is called for each field that ours has, with the
-    /// field's type, and reads its value; others are skipped.
+    /// Reads a struct of the peer's type `type_id` as our struct `wanted`. Calls `known` for each field that ours has, with the
+    /// field's type, to read its value. Skips other fields.
     fn each_field(
         &mut self,
         wanted: Struct,

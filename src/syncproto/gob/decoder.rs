@@ -1,9 +1,8 @@
-//! Frames in, envelopes out.
+//! The decoder: takes the bytes of one direction, in any pieces, and gives envelopes.
 //!
-//! Feeds on the bytes of one direction in any pieces and feeds whoever drives the protocol. What it holds: the bytes pushed
-//! that are not yet part of a complete frame, the complete frames of a message that is not complete, and the peer's type
-//! definitions. A frame's announced length is compared with the limit before the frame is waited for, and nothing is
-//! allocated because of it.
+//! It holds the pushed bytes that are not yet part of a complete frame, the complete frames of an incomplete message, and the
+//! peer's type definitions. It compares a frame's announced length with the limit before it waits for the frame, and allocates
+//! nothing because of that length.
 
 use bytes::{Bytes, BytesMut};
 
@@ -15,20 +14,20 @@ use super::number;
 use super::reader::Reader;
 use super::types::Types;
 
-/// Frame lengths from here on are refused by Go as well.
+/// Least frame length that Go refuses, and so do we.
 const FRAME_LENGTH_END: u64 = 8 << 30;
 
-/// How often the largest message may be read again because messages go on in further frames. Go's encoders do that for
-/// definitions only, of which there are few; without a bound, a message of many small frames would cost the square of its size.
+/// Number of times that the largest message may be read again because it goes on in a further frame. Go's encoders split
+/// messages only for definitions, which are few. Without a limit, a message of many small frames would cost the square of its size.
 const MOST_REREADS: usize = 4;
 
-/// What every message travels in. `None` is a nil message.
+/// The envelope of a message. `None` is a nil message.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Envelope(pub Option<Message>);
 
-/// Decodes one direction of a connection, or one decoder's lifetime of it.
+/// Decodes one direction of a connection, up to a decoder restart if there is one.
 ///
-/// The byte strings in its messages share memory with what was pushed: whoever keeps one for long should copy it.
+/// Byte strings in its messages share memory with the pushed bytes: copy a string that is to be kept for long.
 #[derive(Debug)]
 pub struct Decoder {
     limits: Limits,
@@ -39,10 +38,9 @@ pub struct Decoder {
     types: Types,
     /// Bytes of this message that have been taken out of `unread`.
     message_bytes: usize,
-    /// Bytes of this message that were read and will be again.
+    /// Bytes of this message that were read in vain and have to be read again.
     reread: usize,
-    /// Should the input end before the message's next frame, that is the end of the stream: so in Go, unless a definition has
-    /// just been read.
+    /// True if the input may end before the message's next frame. As in Go, it may unless a definition was just read.
     may_end: bool,
     failed: Option<Error>,
 }
@@ -63,13 +61,13 @@ impl Decoder {
         }
     }
 
-    /// From the next message on, messages may have at most this number of bytes.
+    /// Limits the size of messages, from the next one on.
     pub fn limit_messages(&mut self, max_message_bytes: usize) {
         self.limits.max_message_bytes = max_message_bytes;
     }
 
-    /// Hands over bytes that have arrived. Call [`Decoder::next`] until it returns `None` before pushing more: what has
-    /// not been asked for is kept.
+    /// Hands over bytes that have arrived. Call [`Decoder::next`] until it returns `None` before pushing more: until then the
+    /// bytes are kept.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.failed.is_none() {
             self.unread.extend_from_slice(bytes);
@@ -80,7 +78,7 @@ impl Decoder {
     ///
     /// # Errors
     ///
-    /// When the stream is not gob, not of this protocol, or beyond a limit. An error is final and returned again by every
+    /// When the stream is not gob, not of this protocol, or exceeds a limit. An error is final and returned again by every
     /// later call.
     #[expect(clippy::should_implement_trait, reason = "an iterator that ends at None could not go on after more input")]
     pub fn next(&mut self) -> Result<Option<Envelope>, Error> {
@@ -103,12 +101,12 @@ impl Decoder {
         result
     }
 
-    /// Says that the input has ended, after [`Decoder::next`] has returned `None`.
+    /// Tells the decoder that the input has ended, after [`Decoder::next`] has returned `None`.
     ///
     /// # Errors
     ///
-    /// When the end came inside a message (but for one of Go's exceptions: where a further frame would begin that need not
-    /// begin with a definition) or behind definitions that no value followed, or the stream had failed before.
+    /// When the input ended inside a message, or after definitions without a value, or the stream had failed before. As in Go,
+    /// an end between two frames of a message is no error unless a definition stands before it.
     pub fn finish(&self) -> Result<(), Error> {
         match &self.failed {
             Some(error) => Err(error.clone()),
@@ -117,13 +115,13 @@ impl Decoder {
         }
     }
 
-    /// Bytes pushed that no returned message has used.
+    /// Number of pushed bytes that belong to no returned message.
     #[must_use]
     pub fn buffered(&self) -> usize {
         self.unread.len() + self.message_bytes
     }
 
-    /// Ends this decoder's life and returns the bytes behind the message returned last, which belong to the next decoder.
+    /// Ends this decoder's stream. Returns the bytes after the last returned message, which belong to the next decoder.
     #[must_use]
     pub fn take_buffered(&mut self) -> Bytes {
         debug_assert!(self.message_bytes == 0, "a restart follows a whole message");
@@ -137,7 +135,7 @@ impl Decoder {
         size_of::<Self>() + self.unfinished() + self.types.held()
     }
 
-    /// Bytes of memory that are held for a message that is not complete.
+    /// Bytes of memory that the decoder holds for an incomplete message.
     #[must_use]
     pub fn unfinished(&self) -> usize {
         let frames: usize = self.frames.iter().map(Bytes::len).sum();

@@ -1,7 +1,7 @@
 //! The type definitions that we send: constant, once at the start of every stream.
 //!
-//! With all definitions up front and fixed ids, a message is the same bytes on every connection and at any place of a
-//! stream.
+//! All definitions come first and ids are fixed, so the bytes of a message are the same on every connection and at any place
+//! of a stream.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ static SERVER: LazyLock<Bytes> = LazyLock::new(|| {
     }
     define_time(&mut out);
     define_struct(Struct::Kvs, &mut out);
-    define_slice("[]syncproto.SerializedUpdate", id::UPDATES, id::UPDATE, &mut out);
+    define_slice("[]syncproto.SerializedUpdate", id::UPDATES, Struct::Update.id(), &mut out);
     define_struct(Struct::Update, &mut out);
     out.freeze()
 });
@@ -36,13 +36,13 @@ static CLIENT: LazyLock<Bytes> = LazyLock::new(|| {
     out.freeze()
 });
 
-/// What every stream of a server starts with: all definitions that its messages need.
+/// The start of every stream of a server: all definitions that its messages need.
 #[must_use]
 pub fn server_prefix() -> Bytes {
     SERVER.clone()
 }
 
-/// What the stream of a client starts with: all definitions that its messages need.
+/// The start of every stream of a client: all definitions that its messages need.
 #[must_use]
 pub fn client_prefix() -> Bytes {
     CLIENT.clone()
@@ -85,7 +85,7 @@ fn define_time(out: &mut BytesMut) {
     definition(WireKind::GobEncoder, "Time", id::TIME, out, |_| {});
 }
 
-/// A frame with one definition: `rest` writes the fields behind the `CommonType`.
+/// A frame with one definition. `rest` writes the fields after the `CommonType`.
 fn definition(kind: WireKind, name: &str, id: i32, out: &mut BytesMut, rest: impl FnOnce(&mut BytesMut)) {
     let mut body = BytesMut::with_capacity(DEFINITION_CAPACITY);
     put_int(&mut body, (-id).into());

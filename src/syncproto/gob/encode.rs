@@ -1,7 +1,7 @@
-//! Messages to bytes, with fixed type ids and no definitions.
+//! Encodes messages, with fixed type ids and without definitions.
 //!
-//! A frame's length stands before it and an interface value's before that, so the sizes of all parts are computed first and
-//! the bytes are written once, in order, into memory that is reserved once.
+//! The lengths of frames and interface values stand before them. So the sizes of all parts are computed first, and then the
+//! bytes are written once, in order, into memory that is reserved once.
 
 use std::time::Duration;
 
@@ -18,9 +18,9 @@ const STRING: &str = "string";
 const END: [u8; 2] = [0, 0];
 
 /// Appends one message: a value for a stream that began with [`server_prefix`](super::server_prefix) or
-/// [`client_prefix`](super::client_prefix), depending on who sends the message.
+/// [`client_prefix`](super::client_prefix), depending on the sender.
 ///
-/// A revision that is no string is sent as the string that Go would print for it.
+/// A revision that is not a string is sent as the string that Go would print for it.
 pub fn encode(message: &Message, out: &mut BytesMut) {
     if let Message::Kvs(updates) = message {
         envelope_of_updates(updates.iter().map(UpdateParts::from), out);
@@ -33,7 +33,7 @@ pub fn encode(message: &Message, out: &mut BytesMut) {
     out.put_slice(&END);
 }
 
-/// Appends one `MsgKVs` of these updates, straight from the model. `as_new`: every update counts as new, as in a snapshot;
+/// Appends one `MsgKVs` of these updates of the model. With `as_new` every update counts as new, as in a snapshot;
 /// otherwise it keeps its type.
 pub fn encode_updates<'a>(
     updates: impl ExactSizeIterator<Item = &'a Update> + Clone,
@@ -43,7 +43,7 @@ pub fn encode_updates<'a>(
     envelope_of_updates(updates.map(|update| UpdateParts::of_model(update, as_new)), out);
 }
 
-/// Where the parts of a struct go: a first pass adds up their size, a second one writes them.
+/// Takes the parts of a struct: one implementation adds up their size, another one writes them.
 trait Sink {
     fn uint(&mut self, value: u64);
     fn int(&mut self, value: i64);
@@ -83,7 +83,7 @@ impl Sink for Writer<'_> {
     }
 }
 
-/// Writes fields of a struct in order: zero values are left out, numbers are relative to the last field written.
+/// Writes the fields of a struct in order. Zero values are left out; a field's number is relative to the last field written.
 struct Fields<'a, S> {
     sink: &'a mut S,
     /// Number of the next field, counted from 1.
@@ -97,7 +97,7 @@ impl<'a, S: Sink> Fields<'a, S> {
         Self { sink, number: 0, written: 0 }
     }
 
-    /// Goes to the next field, which is there or not. Writes its relative number if it is.
+    /// Goes to the next field, and writes its relative number if it is there.
     fn field(&mut self, is_there: bool) -> bool {
         self.number += 1;
         if is_there {
@@ -189,8 +189,8 @@ fn put_fields<S: Sink>(message: &Message, sink: &mut S) {
     }
 }
 
-/// Writes the frame's length and the envelope up to the message's first field. The caller writes the fields, whose size is
-/// `fields`, and [`END`].
+/// Writes the frame's length, and the envelope up to the message's first field. The caller then writes the fields, `fields`
+/// bytes in all, and [`END`].
 fn envelope(sent: Struct, fields: usize, out: &mut BytesMut) {
     let name_len = NAME_PREFIX.len() + sent.name().len();
     let value = fields as u64 + 1;
@@ -213,7 +213,7 @@ fn envelope(sent: Struct, fields: usize, out: &mut BytesMut) {
     put_uint(out, value);
 }
 
-/// An update as its fields.
+/// The fields of an update.
 struct UpdateParts<'a> {
     key: &'a [u8],
     value: &'a [u8],

@@ -1,11 +1,11 @@
-//! Why a byte stream is not what we take for gob.
+//! Errors of byte streams that are not gob, or not of this protocol.
 
 use super::number::Excess;
 
-/// Coarse reason of an [`Error`]: the label of a metric, and what test vectors compare.
+/// Coarse reason of an [`Error`]. The test vectors know errors by it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// What Go takes for the orderly end of the stream, wherever it stands.
+    /// Bytes that mean the orderly end of the stream to Go, at any place.
     EndOfStream,
     /// Input ended inside a message.
     Truncated,
@@ -15,53 +15,28 @@ pub enum ErrorClass {
     BadUint,
     /// A length, count or integer that does not fit its frame, or a name that is too long.
     BadInnerLength,
-    /// A type id that nobody defined.
+    /// A type id without a definition.
     UnknownTypeId,
-    /// An interface value of a type that we do not know.
+    /// An interface value of an unknown type.
     UnregisteredName,
-    /// A definition for an id that is taken.
+    /// A definition for an id that is reserved or already defined.
     DuplicateOrReservedTypeId,
-    /// A definition with something behind it in its frame.
+    /// A definition followed by other bytes in its frame.
     ExtraDataAfterTypeDefinition,
-    /// A definition that makes no sense.
+    /// A definition that contradicts itself or is incomplete.
     BadDefinition,
     /// A field number that the definition does not have.
     BadFieldNumber,
-    /// A value that is no struct, without the zero byte that announces it.
+    /// A value that is not a struct, without the zero byte that must stand before it.
     BadSingletonMarker,
-    /// A field or value of another kind than ours.
+    /// A field or value of another kind than in our protocol.
     TypeMismatch,
     /// A number that is too big for its field.
     IntegerOverflow,
-    /// A time in a form that Go does not know.
+    /// A time in a form unknown to Go.
     BadTime,
     /// One of our own [`Limits`](super::Limits).
     Limit,
-}
-
-impl ErrorClass {
-    /// The class as a word for labels and logs.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::EndOfStream => "end_of_stream",
-            Self::Truncated => "truncated",
-            Self::BadMessageLength => "bad_message_length",
-            Self::BadUint => "bad_uint",
-            Self::BadInnerLength => "bad_inner_length",
-            Self::UnknownTypeId => "unknown_type_id",
-            Self::UnregisteredName => "unregistered_name",
-            Self::DuplicateOrReservedTypeId => "duplicate_or_reserved_type_id",
-            Self::ExtraDataAfterTypeDefinition => "extra_data_after_type_definition",
-            Self::BadDefinition => "bad_definition",
-            Self::BadFieldNumber => "bad_field_number",
-            Self::BadSingletonMarker => "bad_singleton_marker",
-            Self::TypeMismatch => "type_mismatch",
-            Self::IntegerOverflow => "integer_overflow",
-            Self::BadTime => "bad_time",
-            Self::Limit => "limit",
-        }
-    }
 }
 
 /// A stream that cannot be decoded. Final: gob has no way to find the next message.
@@ -74,21 +49,21 @@ pub enum Error {
         /// Bytes of the message that had come.
         held: usize,
     },
-    /// No gob encoder writes such a length.
+    /// A frame length that no gob encoder writes.
     #[error(
         "decoding gob: a frame announces {length} bytes, and gob allows less than 8 GiB: does the peer speak Typha's protocol?"
     )]
     MessageLength {
-        /// What was announced.
+        /// The announced length.
         length: u64,
     },
-    /// Go decoders take an empty frame for the end of the stream.
+    /// An empty frame, which means the end of the stream to Go decoders.
     #[error("decoding gob: a frame of no bytes, which ends a stream for Go peers too")]
     EmptyFrame,
-    /// Go decoders take that for the end of the stream as well.
+    /// A frame that ends before a value, which means the end of the stream to Go decoders too.
     #[error("decoding gob: a frame ends where {what} should begin, which ends a stream for Go peers too")]
     FrameEnds {
-        /// What is missing.
+        /// The missing value.
         what: &'static str,
     },
     /// See [`ErrorClass::BadUint`].
@@ -104,25 +79,25 @@ pub enum Error {
         "decoding gob: {what} of length {length} does not fit the {left} bytes left in its frame: the stream is corrupt"
     )]
     InnerLength {
-        /// What has the length.
+        /// The value that has the length.
         what: &'static str,
         /// Its length, in bytes or elements.
         length: u64,
         /// Bytes left.
         left: usize,
     },
-    /// The name of an interface value's type.
+    /// A name of an interface value's type that is too long.
     #[error("decoding gob: the name of a type has {length} bytes, the limit is {limit}")]
     NameTooLong {
         /// Its length in bytes.
         length: u64,
-        /// What we accept.
+        /// The limit.
         limit: usize,
     },
     /// See [`ErrorClass::UnknownTypeId`].
     #[error("decoding gob: {place} has type id {id}, which the peer has not defined")]
     UnknownType {
-        /// Where the id was met.
+        /// The place of the id.
         place: &'static str,
         /// The id.
         id: i64,
@@ -148,7 +123,7 @@ pub enum Error {
     ExtraData {
         /// The defined id.
         id: i64,
-        /// Bytes too many.
+        /// Number of bytes that follow.
         left: usize,
     },
     /// See [`ErrorClass::BadDefinition`].
@@ -156,7 +131,7 @@ pub enum Error {
     Definition {
         /// The defined id.
         id: i64,
-        /// What is wrong with it.
+        /// The fault, as the end of a sentence.
         fault: &'static str,
     },
     /// See [`ErrorClass::BadFieldNumber`].
@@ -164,7 +139,7 @@ pub enum Error {
     FieldNumber {
         /// The struct.
         place: &'static str,
-        /// How far the number goes beyond the last one.
+        /// Difference to the last field's number.
         delta: u64,
         /// Number of the last field; -1 before the first.
         after: i64,
@@ -176,7 +151,7 @@ pub enum Error {
     SingletonMarker {
         /// The interface field.
         place: &'static str,
-        /// What stood there.
+        /// The number found there.
         marker: u64,
     },
     /// See [`ErrorClass::TypeMismatch`].
@@ -186,9 +161,9 @@ pub enum Error {
     TypeMismatch {
         /// The field or struct.
         place: String,
-        /// What we need.
+        /// The kind that we need, in words.
         wanted: &'static str,
-        /// What the peer says.
+        /// The peer's type id.
         id: i32,
     },
     /// A struct that has nothing in common with ours.
@@ -204,7 +179,7 @@ pub enum Error {
     Overflow {
         /// The field.
         place: &'static str,
-        /// What was sent.
+        /// The value, as text.
         value: String,
     },
     /// See [`ErrorClass::BadTime`].
@@ -220,11 +195,11 @@ pub enum Error {
     /// See [`ErrorClass::Limit`].
     #[error("decoding gob: {what} would be {value}, the limit is {limit}")]
     Limit {
-        /// What is limited.
+        /// The limited quantity.
         what: &'static str,
-        /// What it would become.
+        /// The value that it would get.
         value: u64,
-        /// What is allowed.
+        /// The limit.
         limit: u64,
     },
 }
@@ -253,7 +228,7 @@ impl Error {
         }
     }
 
-    /// A name as it may appear in an error: readable, and no longer than a line.
+    /// A name for use in an error: readable, and no longer than a line.
     pub(super) fn readable(name: &[u8]) -> String {
         const SHOWN: usize = 80;
         let text = String::from_utf8_lossy(&name[..name.len().min(SHOWN)]).into_owned();
@@ -267,12 +242,12 @@ impl From<Excess> for Error {
     }
 }
 
-/// Why reading a message stopped.
+/// The reason why reading a message stopped.
 #[derive(Debug)]
 pub(super) enum Halt {
     /// The message goes on in a frame that has not come yet.
     NextFrame {
-        /// After a definition, which something has to follow.
+        /// True after a definition, which a value has to follow.
         defined: bool,
     },
     /// The stream is bad.

@@ -1,4 +1,4 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! The fuzz target's check of one input; tests replay its corpus with it.
 
 use super::{Decoder, Limits};
 
@@ -13,7 +13,7 @@ pub fn decode(input: &[u8]) {
     assert_eq!(whole, pieces, "the size of the pieces must not matter");
 }
 
-/// Decodes in pieces; returns how many messages came and the error's class.
+/// Decodes in pieces. Returns the number of messages, and the error's class.
 fn run(stream: &[u8], size: usize, limits: Limits) -> (usize, Option<super::ErrorClass>) {
     let mut decoder = Decoder::new(limits);
     let mut messages = 0;

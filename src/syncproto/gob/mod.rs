@@ -1,19 +1,19 @@
 //! Calico's wire: Go's gob encoding of the messages of [`super::messages`].
 //!
 //! [`Decoder`] takes the bytes of one direction as they arrive and gives envelopes. It assumes nothing about type ids, and
-//! whatever a peer sends, what it holds stays within its [`Limits`]. [`encode()`] and [`encode_updates`] write values with the
+//! stays within its [`Limits`] on any input. [`encode()`] and [`encode_updates`] write values with the
 //! fixed type ids of [`server_prefix`] and [`client_prefix`], so that the bytes of a message do not depend on a connection
-//! and can be shared. The server, the client and the wire formats use both; no I/O happens here.
+//! and can be shared. The server, the client and the wire formats use both. No I/O happens here.
 //!
 //! | file | duty |
 //! |---|---|
-//! | `number` | integers, which everything consists of |
+//! | `number` | integers, the basic parts of all values |
 //! | `reader` | a cursor over the frames of one message |
 //! | `schema` | the structs we know: names, fields, the ids that we send |
-//! | `types` | the definitions a peer has sent, and whether they fit ours |
-//! | `decode`, `revision`, `skip` | values: messages, what a revision may hold, what we do not know |
+//! | `types` | the definitions that a peer has sent, and their comparison with ours |
+//! | `decode`, `revision`, `skip` | values: messages, revisions, unknown fields |
 //! | `decoder` | frames in, envelopes out |
-//! | `define`, `encode`, `time` | the way out |
+//! | `define`, `encode`, `time` | encoding |
 
 mod decode;
 mod decoder;

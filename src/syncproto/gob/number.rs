@@ -6,19 +6,19 @@
 
 use bytes::{BufMut, BytesMut};
 
-/// The first byte announces more bytes than an integer has.
+/// The error of a first byte that announces more bytes than an integer has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Excess {
     /// That byte.
     pub(super) first: u8,
 }
 
-/// Bytes that [`put_uint`] writes for this value.
+/// Number of bytes that [`put_uint`] writes for this value.
 pub(super) const fn uint_len(value: u64) -> usize {
     if value < 0x80 { 1 } else { 1 + significant_bytes(value) }
 }
 
-/// Bytes that [`put_int`] writes for this value.
+/// Number of bytes that [`put_int`] writes for this value.
 pub(super) const fn int_len(value: i64) -> usize {
     uint_len(fold_sign(value))
 }
@@ -39,7 +39,7 @@ pub(super) fn put_int(out: &mut BytesMut, value: i64) {
     put_uint(out, fold_sign(value));
 }
 
-/// How many bytes the integer has that begins with this byte.
+/// Number of bytes of an integer that begins with this byte.
 pub(super) fn announced_len(first: u8) -> Result<usize, Excess> {
     match first {
         0..=0x7f => Ok(1),
@@ -48,7 +48,7 @@ pub(super) fn announced_len(first: u8) -> Result<usize, Excess> {
     }
 }
 
-/// The value of a whole integer, as many bytes as [`announced_len`] said.
+/// The value of a whole integer of [`announced_len`] bytes.
 pub(super) fn uint_value(bytes: &[u8]) -> u64 {
     match bytes {
         [single] => u64::from(*single),
@@ -57,13 +57,13 @@ pub(super) fn uint_value(bytes: &[u8]) -> u64 {
     }
 }
 
-/// The signed value behind an unsigned one.
+/// The signed value that an unsigned one encodes.
 pub(super) const fn unfold_sign(value: u64) -> i64 {
     let magnitude = (value >> 1).cast_signed();
     if value & 1 == 1 { !magnitude } else { magnitude }
 }
 
-/// The float behind an unsigned integer.
+/// The float that an unsigned integer encodes.
 pub(super) const fn float(value: u64) -> f64 {
     f64::from_bits(value.swap_bytes())
 }

@@ -1,15 +1,15 @@
 //! A cursor over the frames of one message.
 //!
-//! Go splits a message over frames when it has to send a definition in its middle, so a message is a list of frames (without
-//! their lengths). Nothing but [`Reader::next_frame`] crosses from one to the next: integers, strings and counts have to fit
-//! the frame they begin in.
+//! Go splits a message into several frames when it has to send a definition in its middle, so a message is a list of frames
+//! (without their lengths). Only [`Reader::next_frame`] goes from one frame to the next: integers, strings and counts must lie
+//! in one frame.
 
 use bytes::Bytes;
 
 use super::error::{Error, Halt};
 use super::number;
 
-/// Reads the complete frames of a message, of which there may be more to come.
+/// Reads the complete frames of a message. More frames may follow later.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     frames: &'a [Bytes],
@@ -33,7 +33,7 @@ impl<'a> Reader<'a> {
         self.rest().is_empty()
     }
 
-    /// Goes to the next frame, dropping what is left of this one. `defined`: a definition stood before it.
+    /// Goes to the next frame, and drops the rest of this one. `defined`: a definition stands before the next frame.
     pub(super) fn next_frame(&mut self, defined: bool) -> Result<(), Halt> {
         if self.frame + 1 >= self.frames.len() {
             return Err(Halt::NextFrame { defined });
@@ -61,7 +61,7 @@ impl<'a> Reader<'a> {
         self.uint().map(number::unfold_sign)
     }
 
-    /// A type id, for the place named. Ids have 32 bits.
+    /// A type id of 32 bits. `place` is for errors.
     pub(super) fn type_id(&mut self, place: &'static str) -> Result<i32, Error> {
         let id = self.int()?;
         i32::try_from(id).map_err(|_| Error::UnknownType { place, id })
@@ -84,12 +84,12 @@ impl<'a> Reader<'a> {
         Ok(&self.frames[self.frame][start..self.position])
     }
 
-    /// Text. Go does not care for UTF-8; we replace what is none.
+    /// Text. Go does not require UTF-8; we replace bytes that are not UTF-8.
     pub(super) fn text(&mut self, what: &'static str) -> Result<String, Error> {
         self.str_bytes(what).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 
-    /// The number of elements of a slice or map. What no frame of this size could hold is refused.
+    /// The number of elements of a slice or map. A number that the rest of the frame cannot hold is refused.
     pub(super) fn count(&mut self, what: &'static str) -> Result<usize, Error> {
         let length = self.uint()?;
         let left = self.left();
@@ -99,7 +99,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Walks over a struct: `field` is called with the number of each field that is present and has to read its value.
+    /// Reads a struct. Calls `field` with the number of each field that is present; it has to read the field's value.
     pub(super) fn fields<E: From<Error>>(
         &mut self,
         place: &'static str,
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
         self.frames.get(self.frame).map_or(&[], |frame| &frame[self.position..])
     }
 
-    /// Reads a length and moves behind that many bytes; returns where they start.
+    /// Reads a length and goes past that number of bytes. Returns their start.
     fn string_start(&mut self, what: &'static str) -> Result<usize, Error> {
         let length = self.uint()?;
         let left = self.left();

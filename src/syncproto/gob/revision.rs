@@ -1,6 +1,6 @@
-//! What the revision of an update may hold: any basic Go type, or a slice of one, rendered as Go's `%v` prints it.
+//! Reads the revision of an update: any basic Go type, or a slice of one, as the text that Go's `%v` prints.
 //!
-//! Typha sends strings. The other types came from older versions, and Go clients accept them all.
+//! Typha sends strings. Older versions sent other types, and Go clients accept them all.
 
 use std::fmt::Write as _;
 
@@ -53,7 +53,7 @@ impl BasicType {
         Some(Self { elem, is_slice: slice_of.is_some() })
     }
 
-    /// Go has no slice of bytes on the wire other than bytes.
+    /// Whether it is a slice of bytes, which Go sends as one byte string.
     fn is_bytes(self) -> bool {
         self.is_slice && self.elem == Basic::Uint(8)
     }
@@ -94,7 +94,7 @@ impl Walk<'_> {
                 Error::TypeMismatch { place: PLACE.to_owned(), wanted: "what its name says", id: type_id }.into()
             );
         }
-        // The value's size, which need not be right.
+        // The value's size, which may be wrong.
         self.reader.uint()?;
         self.singleton_marker(PLACE)?;
         let mut text = String::new();
@@ -113,7 +113,7 @@ impl Walk<'_> {
         Ok(Some(GoRevision { go_type, text }))
     }
 
-    /// Reads one basic value and appends what Go prints for it.
+    /// Reads one basic value, and appends the text that Go prints for it.
     fn print(&mut self, text: &mut String, basic: Basic) -> Result<(), Error> {
         match basic {
             Basic::Bool => text.push_str(if self.reader.uint()? != 0 { "true" } else { "false" }),
@@ -174,8 +174,8 @@ fn print_slice<T>(
     Ok(())
 }
 
-/// Lays out a float as Go's `%v` does: plain for exponents from -4 to 5, scientific otherwise. `shortest` is the value
-/// with its shortest exact digits, as Rust's `{:e}` prints them.
+/// Prints a float as Go's `%v` does: plain for exponents from -4 to 5, scientific otherwise. `shortest` is the value
+/// with its shortest exact digits, as Rust's `{:e}` prints it.
 fn go_float(value: f64, shortest: &str) -> String {
     /// Go switches to scientific notation at this exponent when it prints with the shortest digits.
     const SCIENTIFIC_FROM: i32 = 6;

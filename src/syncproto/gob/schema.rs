@@ -1,11 +1,11 @@
-//! The structs of the protocol as gob sees them: registered names, fields by name and kind, and the ids that we send.
+//! The structs of the protocol in gob: registered names, fields with their kinds, and the ids that we send.
 
 use super::super::messages::Message;
 
-/// What the registered names of all messages begin with. Typha's old import path, kept for compatibility.
+/// The start of all messages' registered names: Typha's old import path, kept for compatibility.
 pub(super) const NAME_PREFIX: &str = "github.com/projectcalico/typha/pkg/syncproto.";
 
-/// Type ids. Built-in ones are Go's; the others are our choice and the same in every stream we send, whatever its direction.
+/// Type ids. The built-in ones are Go's. We chose the others; they and those of [`Struct`] are the same in every stream that we send.
 pub(super) mod id {
     pub(crate) const BOOL: i32 = 1;
     pub(crate) const INT: i32 = 2;
@@ -17,51 +17,34 @@ pub(super) mod id {
     pub(crate) const INTERFACE: i32 = 8;
     /// The lowest id that a peer may define.
     pub(crate) const FIRST_USER: i32 = 64;
-    pub(crate) const ENVELOPE: i32 = 64;
-    pub(crate) const SERVER_HELLO: i32 = 65;
-    pub(crate) const DECODER_RESTART: i32 = 66;
-    pub(crate) const SYNC_STATUS: i32 = 67;
-    pub(crate) const PING: i32 = 68;
     pub(crate) const TIME: i32 = 69;
-    pub(crate) const KVS: i32 = 70;
     pub(crate) const UPDATES: i32 = 71;
-    pub(crate) const UPDATE: i32 = 72;
-    pub(crate) const CLIENT_HELLO: i32 = 73;
     pub(crate) const ALGORITHMS: i32 = 74;
-    pub(crate) const ACK: i32 = 75;
-    pub(crate) const PONG: i32 = 76;
 }
 
-/// A struct that we know.
+/// A struct that we know, by the type id under which we send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[repr(i32)]
 pub(super) enum Struct {
-    Envelope,
-    ClientHello,
-    ServerHello,
-    DecoderRestart,
-    Ack,
-    SyncStatus,
-    Ping,
-    Pong,
-    Kvs,
-    Update,
+    Envelope = 64,
+    ServerHello = 65,
+    DecoderRestart = 66,
+    SyncStatus = 67,
+    Ping = 68,
+    Kvs = 70,
+    Update = 72,
+    ClientHello = 73,
+    Ack = 75,
+    Pong = 76,
 }
 
 impl Struct {
     /// The message of this registered name.
     pub(super) fn from_registered_name(name: &[u8]) -> Option<Self> {
-        Some(match name.strip_prefix(NAME_PREFIX.as_bytes())? {
-            b"MsgClientHello" => Self::ClientHello,
-            b"MsgServerHello" => Self::ServerHello,
-            b"MsgDecoderRestart" => Self::DecoderRestart,
-            b"MsgACK" => Self::Ack,
-            b"MsgSyncStatus" => Self::SyncStatus,
-            b"MsgPing" => Self::Ping,
-            b"MsgPong" => Self::Pong,
-            b"MsgKVs" => Self::Kvs,
-            _ => return None,
-        })
+        use Struct::{Ack, ClientHello, DecoderRestart, Kvs, Ping, Pong, ServerHello, SyncStatus};
+        let name = name.strip_prefix(NAME_PREFIX.as_bytes())?;
+        let mut messages = [Kvs, Ping, Pong, SyncStatus, Ack, ClientHello, ServerHello, DecoderRestart].into_iter();
+        messages.find(|message| message.name().as_bytes() == name)
     }
 
     /// The struct of a message.
@@ -96,18 +79,7 @@ impl Struct {
 
     /// The id under which we send it.
     pub(super) const fn id(self) -> i32 {
-        match self {
-            Self::Envelope => id::ENVELOPE,
-            Self::ClientHello => id::CLIENT_HELLO,
-            Self::ServerHello => id::SERVER_HELLO,
-            Self::DecoderRestart => id::DECODER_RESTART,
-            Self::Ack => id::ACK,
-            Self::SyncStatus => id::SYNC_STATUS,
-            Self::Ping => id::PING,
-            Self::Pong => id::PONG,
-            Self::Kvs => id::KVS,
-            Self::Update => id::UPDATE,
-        }
+        self as i32
     }
 
     /// Its fields in the order in which we send them.
@@ -153,37 +125,28 @@ impl Struct {
     }
 }
 
-/// Kind of a field's value.
+/// Kind of a field's value, by the type id under which we send it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub(super) enum Kind {
-    Bool,
-    Int,
-    Uint,
-    String,
-    Bytes,
-    Interface,
-    Time,
-    Strings,
-    Updates,
+    Bool = id::BOOL,
+    Int = id::INT,
+    Uint = id::UINT,
+    String = id::STRING,
+    Bytes = id::BYTES,
+    Interface = id::INTERFACE,
+    Time = id::TIME,
+    Strings = id::ALGORITHMS,
+    Updates = id::UPDATES,
 }
 
 impl Kind {
     /// The type id under which we send it.
     pub(super) const fn id(self) -> i32 {
-        match self {
-            Self::Bool => id::BOOL,
-            Self::Int => id::INT,
-            Self::Uint => id::UINT,
-            Self::String => id::STRING,
-            Self::Bytes => id::BYTES,
-            Self::Interface => id::INTERFACE,
-            Self::Time => id::TIME,
-            Self::Strings => id::ALGORITHMS,
-            Self::Updates => id::UPDATES,
-        }
+        self as i32
     }
 
-    /// For the operator.
+    /// The kind in words, for errors.
     pub(super) const fn words(self) -> &'static str {
         match self {
             Self::Bool => "a bool",
@@ -199,16 +162,16 @@ impl Kind {
     }
 }
 
-/// Declares the names of all known fields once.
+/// Declares all known fields, each once, with its name.
 macro_rules! fields {
     ($($variant:ident = $name:literal),+ $(,)?) => {
-        /// The name of a field. Names that we do not know are not kept: they can only be skipped.
+        /// The name of a field. Unknown names are not kept, because unknown fields are only skipped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         pub(super) enum Field {
             /// The empty name, which makes a struct unusable.
             Nameless,
-            /// Any name that is not ours.
+            /// Any unknown name.
             Unknown,
             $($variant,)+
         }

@@ -1,14 +1,14 @@
-//! Passing over values that we do not know.
+//! Skips values of unknown fields.
 
 use super::decode::Walk;
 use super::error::{Error, Halt};
 use super::schema::id;
-use super::types::{FieldDef, Shape};
+use super::types::Shape;
 
 const PLACE: &str = "an unknown field";
 
 impl Walk<'_> {
-    /// Skips a value of this type, which is nested `depth` deep in a skipped field.
+    /// Skips a value of this type. `depth` is its nesting depth in a skipped field.
     pub(super) fn skip(&mut self, type_id: i32, depth: usize) -> Result<(), Halt> {
         if depth > self.limits.max_depth {
             let limit = self.limits.max_depth as u64;
@@ -42,8 +42,7 @@ impl Walk<'_> {
             Shape::Struct { first, count } => {
                 let mut next = 0;
                 while let Some(number) = self.reader.field_number(PLACE, count as usize, next)? {
-                    let FieldDef { type_id, .. } = self.types.field(first, number);
-                    self.skip(type_id, depth)?;
+                    self.skip(self.types.field(first, number).type_id, depth)?;
                     next = number + 1;
                 }
             }
@@ -67,7 +66,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Skips `count` times one value of each type. Each has at least one byte, so a count beyond the data ends quickly.
+    /// Skips one value of each type, `count` times. A value has at least one byte, so a count beyond the data ends soon.
     fn skip_elements(&mut self, count: usize, types: &[i32], depth: usize) -> Result<(), Halt> {
         for done in 0..count {
             if self.reader.frame_is_done() {
@@ -80,8 +79,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Skips an interface value by its structure, because its byte count is too small when definitions are nested in it.
-    /// Only where the type is unknown the byte count has to do, as in Go.
+    /// Skips an interface value by its structure, because its byte count is too small when it contains definitions.
+    /// Only a value of unknown type is skipped by its byte count, as in Go.
     fn skip_interface(&mut self, depth: usize) -> Result<(), Halt> {
         if self.interface_name()?.is_empty() {
             return Ok(());
@@ -104,7 +103,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The zero byte before a value that is no struct.
+    /// Reads the zero byte before a value that is not a struct.
     pub(super) fn singleton_marker(&mut self, place: &'static str) -> Result<(), Error> {
         match self.reader.uint()? {
             0 => Ok(()),

@@ -11,7 +11,7 @@ use super::error::Error;
 const UNIX_TO_GO: i64 = 62_135_596_800;
 /// Zone offset that means UTC.
 const UTC: i16 = -1;
-/// Bytes of version 1, which has zone offsets of whole minutes; version 2 has one byte more.
+/// Bytes of version 1, which has zone offsets in whole minutes; version 2 has one byte more.
 const V1_LEN: usize = 15;
 
 impl GobTime {
@@ -40,7 +40,7 @@ impl GobTime {
         Self(bytes.freeze())
     }
 
-    /// The moment, or `None` for the zero time and for what a [`SystemTime`] cannot express.
+    /// The time, or `None` for the zero time and for times that a [`SystemTime`] cannot express.
     #[must_use]
     pub fn to_system_time(&self) -> Option<SystemTime> {
         let seconds = i64::from_be_bytes(self.0.get(1..9)?.try_into().ok()?).checked_sub(UNIX_TO_GO)?;
@@ -50,7 +50,7 @@ impl GobTime {
         second.checked_add(Duration::from_nanos(nanoseconds.into()))
     }
 
-    /// Takes a time off the wire, if it has a form that Go accepts.
+    /// A time from the wire, if it has a form that Go accepts.
     pub(super) fn from_wire(bytes: Bytes) -> Result<Self, Error> {
         match (bytes.first(), bytes.len()) {
             (Some(1), V1_LEN) | (Some(2), 16) => Ok(Self(bytes)),

@@ -1,15 +1,15 @@
 //! The type definitions that a peer has sent.
 //!
-//! A definition is 32 bytes here and a field of it 8: names that we do not know are not kept. References between types are
-//! resolved when a value needs them, because Go sends outer types first. Definitions that belong to a message which turns
-//! out to be incomplete are taken back, so that the message can be read again from its start.
+//! A definition takes 32 bytes here and each of its fields 8: unknown names are not kept. References between types are
+//! resolved when a value needs them, because Go sends outer types first. The definitions of an incomplete message are taken
+//! back, so that the message can be read again from its start.
 
 use super::error::Error;
 use super::limits::Limits;
 use super::reader::Reader;
 use super::schema::{Field, Kind, Struct, id};
 
-/// What a type id stands for.
+/// The structure of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     /// Fields `first..first + count` of [`Types::field`].
@@ -36,7 +36,7 @@ pub(super) struct FieldDef {
 #[derive(Debug)]
 struct TypeDef {
     id: i32,
-    /// Bit n: found to fit the [`Struct`] of number n.
+    /// A bit for each [`Struct`] that it was found to fit, counted from the first id.
     fits: u16,
     shape: Shape,
 }
@@ -54,23 +54,23 @@ pub(super) struct Types {
 }
 
 impl Types {
-    /// What this id stands for.
+    /// The structure of the type with this id.
     pub(super) fn shape(&self, id: i32) -> Option<Shape> {
         self.position(id).ok().map(|position| self.defs[position].shape)
     }
 
-    /// A field of a struct, by the index that its [`Shape`] names.
+    /// A field of a struct. `first` is from the struct's [`Shape`].
     pub(super) fn field(&self, first: u32, number: usize) -> FieldDef {
         self.fields[first as usize + number]
     }
 
-    /// The definitions read so far belong to complete messages.
+    /// Keeps all definitions: they belong to complete messages.
     pub(super) fn keep(&mut self) {
         self.fresh = Vec::new();
         self.kept_fields = self.fields.len();
     }
 
-    /// Takes back what was defined since [`Types::keep`].
+    /// Takes back the definitions since [`Types::keep`].
     pub(super) fn take_back(&mut self) {
         for id in std::mem::take(&mut self.fresh) {
             if let Ok(position) = self.position(id) {
@@ -87,7 +87,7 @@ impl Types {
             + self.fresh.capacity() * size_of::<i32>()
     }
 
-    /// Reads the definition of a type, whose id (positive here) has been read.
+    /// Reads the definition of the type `id`. The id is positive here, and has been read.
     pub(super) fn define(&mut self, id: i64, reader: &mut Reader<'_>, limits: &Limits) -> Result<(), Error> {
         let narrow = i32::try_from(id).ok().filter(|id| *id >= id::FIRST_USER);
         let Some((narrow, position)) = narrow.and_then(|id| self.position(id).err().map(|position| (id, position)))
@@ -107,8 +107,8 @@ impl Types {
         Ok(())
     }
 
-    /// Makes sure that a value of this type can be read as that struct: fields of the same name have the same kind, and
-    /// all types it needs are defined. Returns where its fields are.
+    /// Checks that a value of this type can be read as `wanted`: fields of the same name have the same kind, and all types it
+    /// needs are defined. Returns the first of its fields, and their number.
     pub(super) fn check(&mut self, wanted: Struct, type_id: i32) -> Result<(u32, u32), Error> {
         let place = wanted.name();
         let Ok(position) = self.position(type_id) else {
@@ -121,7 +121,7 @@ impl Types {
         let Shape::Struct { first, count } = self.defs[position].shape else {
             return Err(Error::TypeMismatch { place: place.to_owned(), wanted: "a struct", id: type_id });
         };
-        let bit = 1 << wanted as u16;
+        let bit = 1 << (wanted.id() - id::FIRST_USER);
         if self.defs[position].fits & bit == 0 {
             self.compare(wanted, type_id, first, count)?;
             self.defs[position].fits |= bit;
@@ -157,7 +157,7 @@ impl Types {
             }
         }
         self.check_skippable(wanted.name(), to_skip)?;
-        // As in Go, only what is decoded as a value of its own has to have something in common.
+        // As in Go, only a struct that is a message has to have a field in common with ours.
         let must_match = wanted != Struct::Update && !wanted.fields().is_empty() && count > 0;
         if must_match && known == 0 {
             return Err(Error::NoFieldMatches { place: wanted.name(), id: type_id });
@@ -165,7 +165,7 @@ impl Types {
         Ok(())
     }
 
-    /// Whether this type holds values of that kind. The elements of updates are looked at by [`Types::compare`].
+    /// Whether this type holds values of that kind. [`Types::compare`] checks the elements of updates.
     fn is_kind(&self, type_id: i32, kind: Kind) -> bool {
         match kind {
             Kind::Time => self.shape(type_id) == Some(Shape::GobEncoder),
@@ -180,7 +180,7 @@ impl Types {
         }
     }
 
-    /// Makes sure that everything which has to be skipped is defined, to any depth.
+    /// Checks that all types of skipped values are defined, to any depth.
     fn check_skippable(&self, place: &'static str, mut waiting: Vec<i32>) -> Result<(), Error> {
         let mut seen = vec![false; self.defs.len()];
         while let Some(type_id) = waiting.pop() {
@@ -215,7 +215,7 @@ impl Types {
         self.defs.binary_search_by_key(&id, |def| def.id)
     }
 
-    /// Reads the struct `wireType`, of whose fields exactly one is set.
+    /// Reads the struct `wireType`, which has exactly one field set.
     fn read_wire_type(&mut self, id: i32, reader: &mut Reader<'_>, limits: &Limits) -> Result<Shape, Error> {
         let mut shape = None;
         reader.fields("wireType", 7, |reader, number| {
@@ -302,7 +302,7 @@ fn read_numbers<const N: usize>(reader: &mut Reader<'_>, place: &'static str) ->
     Ok(numbers)
 }
 
-/// Skips a `CommonType`: Go ignores what it says, and so do we.
+/// Skips a `CommonType`: Go ignores its content, and so do we.
 fn skip_common(reader: &mut Reader<'_>) -> Result<(), Error> {
     reader.fields("CommonType", 2, |reader, number| {
         if number == 0 { reader.str_bytes("a type name").map(drop) } else { reader.int().map(drop) }

@@ -1,4 +1,4 @@
-//! Frames: a length, a type with the payload's compression, the payload. Each frame stands alone.
+//! Frames: a length, a type with the payload's compression, the payload. No frame depends on another one.
 //!
 //! ```text
 //!  0        4      5
@@ -6,11 +6,10 @@
 //!                                          type: bits 0–5 the frame's type, bits 6–7 the payload's compression
 //! ```
 //!
-//! The framing is that of tokio-util's `LengthDelimitedCodec` (a test holds it to that), but without its habit of
-//! reserving what a header announces: bytes are buffered only as they arrive.
+//! The framing is that of tokio-util's `LengthDelimitedCodec` (a test compares them). But that codec reserves the memory that
+//! a header announces; here bytes are buffered only as they arrive.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use tokio_util::codec::{Decoder, Encoder};
 
 use super::messages::{ClientFrame, Goodbye, ServerFrame, ServerHello};
 use super::payload::{self, Reader};
@@ -23,7 +22,7 @@ const HEADER_BYTES: usize = LENGTH_BYTES + 1;
 const TYPE_MASK: u8 = 0x3f;
 const COMPRESSION_SHIFT: u8 = 6;
 
-/// Types from clients are below 16, from servers from 16 on, so that a frame that went the wrong way is noticed.
+/// Clients' types are below 16, servers' types are 16 and above, so that a frame in the wrong direction is noticed.
 const CLIENT_HELLO: u8 = 1;
 const CLIENT_ACK: u8 = 2;
 const CLIENT_PONG: u8 = 3;
@@ -37,10 +36,10 @@ pub(super) const STATUS: u8 = 21;
 pub(super) const PING: u8 = 22;
 const SERVER_GOODBYE: u8 = 23;
 
-/// How payloads of server frames may be compressed. Frames that gain nothing stay as they are.
+/// Compression of server frames' payloads. A frame that would not get smaller is sent uncompressed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     #[default]
     None,
     /// A raw snappy block.
@@ -50,7 +49,7 @@ pub enum Compression {
 }
 
 impl Compression {
-    /// All of them, best first by size.
+    /// All compressions, the one with the smallest result first.
     pub const ALL: [Self; 3] = [Self::Zstd, Self::Snappy, Self::None];
 
     /// Its name in hellos.
@@ -69,7 +68,7 @@ impl Compression {
         Self::ALL.into_iter().find(|compression| compression.as_str() == name)
     }
 
-    /// What a server picks: the first of the client's offers that it knows, else none.
+    /// The compression that a server chooses: the first of the client's offers that it knows, else none.
     #[must_use]
     pub fn choose(offers: &[String]) -> Self {
         offers.iter().find_map(|name| Self::from_name(name)).unwrap_or_default()
@@ -94,6 +93,13 @@ impl Compression {
     }
 }
 
+/// A frame with the payload that `put` appends.
+pub(super) fn frame(frame_type: u8, capacity: usize, put: impl FnOnce(&mut Vec<u8>)) -> Bytes {
+    let mut frame = FrameBuilder::new(frame_type, capacity);
+    put(frame.payload());
+    frame.finish().into()
+}
+
 /// A frame under construction; the length is filled in at the end.
 pub(super) struct FrameBuilder {
     bytes: Vec<u8>,
@@ -107,7 +113,7 @@ impl FrameBuilder {
         Self { bytes }
     }
 
-    /// Where the payload goes.
+    /// The buffer to append the payload to.
     pub(super) fn payload(&mut self) -> &mut Vec<u8> {
         &mut self.bytes
     }
@@ -129,7 +135,8 @@ impl FrameBuilder {
     }
 }
 
-/// Takes one whole frame off the front of `input`, without its length. `None`: more input is needed, nothing was taken.
+/// Takes one whole frame from the start of `input`, and returns it without its length. `None`: more input is needed, and nothing
+/// was taken.
 fn split_frame(input: &mut BytesMut, limit: usize) -> Result<Option<BytesMut>, Error> {
     let Some(length) = input.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
     let announced = u32::from_be_bytes(*length) as usize;
@@ -198,17 +205,15 @@ pub fn decode_server(input: &mut BytesMut) -> Result<Option<ServerFrame>, Error>
             whole(payload, "snapshot chunk", |reader| Ok(ServerFrame::SnapshotChunk { updates: reader.updates()? }))
         }
         SNAPSHOT_END => whole(payload, "snapshot end", |reader| {
-            Ok(ServerFrame::SnapshotEnd { seq: reader.number()?, as_of: reader.maybe_as_of()? })
+            Ok(ServerFrame::SnapshotEnd { seq: reader.number()?, as_of: reader.as_of()? })
         }),
         UPDATES => whole(payload, "updates", |reader| {
             Ok(ServerFrame::Updates { after: reader.number()?, upto: reader.number()?, updates: reader.updates()? })
         }),
         STATUS => whole(payload, "status", |reader| {
-            Ok(ServerFrame::Status { seq: reader.number()?, status: reader.status()?, as_of: reader.maybe_as_of()? })
+            Ok(ServerFrame::Status { seq: reader.number()?, status: reader.status()?, as_of: reader.as_of()? })
         }),
-        PING => {
-            whole(payload, "ping", |reader| Ok(ServerFrame::Ping { at: reader.timed()?, as_of: reader.maybe_as_of()? }))
-        }
+        PING => whole(payload, "ping", |reader| Ok(ServerFrame::Ping { at: reader.timed()?, as_of: reader.as_of()? })),
         SERVER_GOODBYE => whole(payload, "server goodbye", |reader| reader.goodbye().map(ServerFrame::Goodbye)),
         other => Err(Error::UnknownType(other)),
     };
@@ -250,86 +255,28 @@ fn unpack_zstd(packed: &[u8]) -> Result<Vec<u8>, Error> {
     zstd::bulk::decompress(packed, size).map_err(|error| failed(error.to_string()))
 }
 
-/// Appends a client's frame. Texts beyond their limits are cut, lists too: peers refuse more.
-pub fn encode_client(frame: &ClientFrame, out: &mut BytesMut) {
-    let mut builder;
-    match frame {
-        ClientFrame::Hello(hello) => {
-            builder = FrameBuilder::new(CLIENT_HELLO, 256);
-            payload::put_client_hello(builder.payload(), hello);
-        }
-        ClientFrame::Ack(ack) => {
-            builder = FrameBuilder::new(CLIENT_ACK, 16);
-            payload::put_ack(builder.payload(), ack);
-        }
-        ClientFrame::Pong { ping_at } => {
-            builder = FrameBuilder::new(CLIENT_PONG, 9);
-            payload::put_time(builder.payload(), *ping_at);
-        }
-        ClientFrame::Goodbye(Goodbye { reason, alternatives }) => {
-            builder = FrameBuilder::new(CLIENT_GOODBYE, reason.len() + 8);
-            payload::put_goodbye(builder.payload(), reason, alternatives);
-        }
-    }
-    out.extend_from_slice(&builder.finish());
+/// Appends a client's frame. Texts and lists beyond their limits are cut, because peers refuse longer ones.
+pub fn encode_client(sent: &ClientFrame, out: &mut BytesMut) {
+    out.extend_from_slice(&match sent {
+        ClientFrame::Hello(hello) => frame(CLIENT_HELLO, 256, |out| payload::put_client_hello(out, hello)),
+        ClientFrame::Ack(ack) => frame(CLIENT_ACK, 16, |out| payload::put_ack(out, ack)),
+        ClientFrame::Pong { ping_at } => frame(CLIENT_PONG, 9, |out| payload::put_time(out, *ping_at)),
+        ClientFrame::Goodbye(Goodbye { reason, alternatives }) => goodbye(CLIENT_GOODBYE, reason, alternatives),
+    });
 }
 
 /// A server's hello as a frame.
 #[must_use]
 pub fn encode_server_hello(hello: &ServerHello) -> Bytes {
-    let mut builder = FrameBuilder::new(SERVER_HELLO, 256);
-    payload::put_server_hello(builder.payload(), hello);
-    builder.finish().into()
+    frame(SERVER_HELLO, 256, |out| payload::put_server_hello(out, hello))
 }
 
-/// A server's goodbye as a frame; also how a server refuses a hello.
+/// A server's goodbye as a frame. A server refuses a hello with it, too.
 #[must_use]
 pub fn encode_goodbye(reason: &str, alternatives: &[String]) -> Bytes {
-    let mut builder = FrameBuilder::new(SERVER_GOODBYE, reason.len() + 8);
-    payload::put_goodbye(builder.payload(), reason, alternatives);
-    builder.finish().into()
+    goodbye(SERVER_GOODBYE, reason, alternatives)
 }
 
-/// A server's side of a framed stream: reads client frames, writes bytes that are frames already.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ServerCodec;
-
-impl Decoder for ServerCodec {
-    type Item = ClientFrame;
-    type Error = Error;
-
-    fn decode(&mut self, input: &mut BytesMut) -> Result<Option<ClientFrame>, Error> {
-        decode_client(input)
-    }
-}
-
-impl Encoder<Bytes> for ServerCodec {
-    type Error = Error;
-
-    fn encode(&mut self, frames: Bytes, out: &mut BytesMut) -> Result<(), Error> {
-        out.extend_from_slice(&frames);
-        Ok(())
-    }
-}
-
-/// A client's side of a framed stream: reads server frames, writes client frames. The magic is not its business.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct ClientCodec;
-
-impl Decoder for ClientCodec {
-    type Item = ServerFrame;
-    type Error = Error;
-
-    fn decode(&mut self, input: &mut BytesMut) -> Result<Option<ServerFrame>, Error> {
-        decode_server(input)
-    }
-}
-
-impl Encoder<ClientFrame> for ClientCodec {
-    type Error = Error;
-
-    fn encode(&mut self, frame: ClientFrame, out: &mut BytesMut) -> Result<(), Error> {
-        encode_client(&frame, out);
-        Ok(())
-    }
+fn goodbye(frame_type: u8, reason: &str, alternatives: &[String]) -> Bytes {
+    frame(frame_type, reason.len() + 8, |out| payload::put_goodbye(out, reason, alternatives))
 }

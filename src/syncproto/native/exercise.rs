@@ -1,11 +1,11 @@
-//! What the fuzz target does with an input, for tests that replay its corpus.
+//! The fuzz target's check of one input; tests replay its corpus with it.
 
 use bytes::BytesMut;
 
 use super::{ClientFrame, Error, MAX_CLIENT_FRAME_BYTES, ServerFrame, decode_client, decode_server, encode_client};
 
-/// Decodes `input` as both sides would, whole and in pieces, and panics when the results differ, when a decoder holds more
-/// than it may, or when a client's frame does not survive being encoded again.
+/// Decodes `input` as both sides would, whole and in pieces. Panics when the results differ, when a decoder holds more
+/// than it may, or when a client's frame changes by encoding and decoding it again.
 ///
 /// The first byte of the input chooses the size of the pieces.
 pub fn decode(input: &[u8]) {
@@ -19,10 +19,10 @@ pub fn decode(input: &[u8]) {
     for frame in &whole.0 {
         encode_client(frame, &mut again);
     }
-    assert_eq!(run(&again, again.len().max(1), decode_client), (whole.0, None), "what was decoded encodes");
+    assert_eq!(run(&again, again.len().max(1), decode_client), (whole.0, None), "decoded frames encode again");
 }
 
-/// Decodes in pieces; returns the frames and the error.
+/// Decodes in pieces. Returns the frames and the error.
 fn run<T>(
     stream: &[u8],
     size: usize,

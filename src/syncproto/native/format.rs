@@ -1,4 +1,4 @@
-//! The native protocol as wire formats: what a feed encodes once for all connections with the same compression.
+//! The wire formats of the native protocol. A feed encodes once for all connections with the same compression.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::codec::{
     Compression, FrameBuilder, PING, SNAPSHOT_BEGIN, SNAPSHOT_CHUNK, SNAPSHOT_END, STATUS, UPDATES, encode_goodbye,
+    frame,
 };
 use super::payload;
 use super::{MAX_SERVER_FRAME_BYTES, MAX_UPDATES_PER_FRAME, TARGET_FRAME_BYTES};
@@ -15,16 +16,16 @@ use crate::model::{AsOf, SyncStatus, Update};
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::syncproto::snappy;
 
-/// Smaller payloads are not worth a compressor's time: a delta of one endpoint gains some 20 %.
+/// Smaller payloads are not compressed: a delta of one endpoint would get only some 20 % smaller.
 const MIN_COMPRESSED_BYTES: usize = 256;
 
-/// A compressed payload must be at least this part smaller, or it is sent as it is: 1/8, as in snappy's framing.
+/// A compressed payload must save at least 1/8, as in snappy's framing, else it is sent uncompressed.
 const MIN_SAVING: usize = 8;
 
 /// zstd's own default, near snappy's speed at a much better ratio.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Compresses payloads. `None`: it did not work out, send the payload as it is.
+/// Compresses payloads. `None`: compression failed, and the payload is sent uncompressed.
 trait Compress: Send + Sync + fmt::Debug + 'static {
     const NAME: &'static str;
     const COMPRESSION: Compression;
@@ -61,14 +62,9 @@ impl Compress for Snappy {
 }
 
 /// An independent zstd frame per frame. The compressor is kept: making one costs more than compressing a small payload.
+#[derive(Default)]
 pub struct Zstd {
     compressor: Mutex<Option<zstd::bulk::Compressor<'static>>>,
-}
-
-impl Default for Zstd {
-    fn default() -> Self {
-        Self { compressor: Mutex::new(None) }
-    }
 }
 
 impl fmt::Debug for Zstd {
@@ -82,7 +78,7 @@ impl Compress for Zstd {
     const COMPRESSION: Compression = Compression::Zstd;
 
     fn compress(&self, payload: &[u8], frame: &mut Vec<u8>) -> Option<()> {
-        // A panic while it was locked cannot leave a compressor half done: each frame starts it afresh.
+        // A panic while it was locked does no harm, because each frame resets the compressor.
         let mut slot = self.compressor.lock().unwrap_or_else(PoisonError::into_inner);
         if slot.is_none() {
             *slot = Some(zstd::bulk::Compressor::new(ZSTD_LEVEL).ok()?);
@@ -116,9 +112,9 @@ pub fn wire_format(compression: Compression) -> Arc<dyn WireFormat> {
     }
 }
 
-#[expect(private_bounds, reason = "the three compressions are all there are")]
+#[expect(private_bounds, reason = "there are only these three compressions")]
 impl<C: Compress> Native<C> {
-    /// Closes a frame, compressed where that pays.
+    /// Finishes a frame, compressed if that makes it smaller.
     fn seal(&self, frame: FrameBuilder) -> Vec<u8> {
         let payload = frame.payload_bytes();
         if C::COMPRESSION == Compression::None || payload.len() < MIN_COMPRESSED_BYTES {
@@ -133,8 +129,8 @@ impl<C: Compress> Native<C> {
         }
     }
 
-    /// Encodes `updates` as frames of a bounded size. `start` opens each frame's payload and is told whether it is the last.
-    /// Returns the frames and their payloads' size before compression.
+    /// Encodes `updates` as frames of a bounded size. `start` writes the start of each frame's payload; its argument is true for
+    /// the last frame. Returns the frames, and their payloads' size before compression.
     fn frames(
         &self,
         frame_type: u8,
@@ -176,7 +172,7 @@ impl<C: Compress> Native<C> {
     }
 }
 
-/// Appends an update; without its value when that is so large that no client would take the frame.
+/// Appends an update, without its value if that is so large that no client would accept the frame.
 fn put_bounded(out: &mut Vec<u8>, update: &Update, as_new: bool) {
     let bytes = payload::update_bytes(update);
     if bytes < MAX_SERVER_FRAME_BYTES - 2 * TARGET_FRAME_BYTES {
@@ -197,10 +193,10 @@ impl<C: Compress> WireFormat for Native<C> {
     }
 
     fn snapshot_begin(&self, sequence: u64, entries: usize) -> Bytes {
-        let mut frame = FrameBuilder::new(SNAPSHOT_BEGIN, 18);
-        payload::put_number(frame.payload(), sequence);
-        payload::put_number(frame.payload(), entries as u64);
-        frame.finish().into()
+        frame(SNAPSHOT_BEGIN, 18, |out| {
+            payload::put_number(out, sequence);
+            payload::put_number(out, entries as u64);
+        })
     }
 
     fn snapshot_chunk(&self, entries: &[Arc<Update>]) -> (Bytes, usize) {
@@ -208,10 +204,10 @@ impl<C: Compress> WireFormat for Native<C> {
     }
 
     fn snapshot_end(&self, sequence: u64, as_of: Option<&AsOf>) -> Bytes {
-        let mut frame = FrameBuilder::new(SNAPSHOT_END, 48);
-        payload::put_number(frame.payload(), sequence);
-        payload::put_as_of(frame.payload(), as_of);
-        frame.finish().into()
+        frame(SNAPSHOT_END, 48, |out| {
+            payload::put_number(out, sequence);
+            payload::put_as_of(out, as_of);
+        })
     }
 
     fn updates(&self, range: SeqRange, updates: &[Arc<Update>]) -> Bytes {
@@ -223,18 +219,18 @@ impl<C: Compress> WireFormat for Native<C> {
     }
 
     fn status(&self, sequence: u64, status: SyncStatus) -> Bytes {
-        let mut frame = FrameBuilder::new(STATUS, 16);
-        payload::put_number(frame.payload(), sequence);
-        payload::put_status(frame.payload(), status);
-        payload::put_as_of(frame.payload(), None);
-        frame.finish().into()
+        frame(STATUS, 16, |out| {
+            payload::put_number(out, sequence);
+            payload::put_status(out, status);
+            payload::put_as_of(out, None);
+        })
     }
 
     fn ping(&self, now: SystemTime, as_of: Option<&AsOf>) -> Bytes {
-        let mut frame = FrameBuilder::new(PING, 48);
-        payload::put_time(frame.payload(), now);
-        payload::put_as_of(frame.payload(), as_of);
-        frame.finish().into()
+        frame(PING, 48, |out| {
+            payload::put_time(out, now);
+            payload::put_as_of(out, as_of);
+        })
     }
 
     fn goodbye(&self, reason: &str, alternatives: &[String]) -> Option<Bytes> {

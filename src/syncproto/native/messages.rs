@@ -1,18 +1,18 @@
-//! The messages of our protocol, as values. [`super::payload`] makes them bytes.
+//! The messages of our protocol, as values. [`super::payload`] makes bytes of them.
 
 use crate::model::{AsOf, Key, SyncStatus, Update};
 use std::time::SystemTime;
 
-/// Where a client stands: a crumb of one cache. Another epoch (restart, other server) makes the sequence meaningless.
+/// The position of a client: a crumb of one cache. In another epoch (restart, other server) the sequence means nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// Names one life of one cache.
+    /// Identifies one run of one cache.
     pub epoch: u64,
-    /// Sequence number of the last crumb that was applied.
+    /// Sequence number of the last applied crumb.
     pub seq: u64,
 }
 
-/// Introduces a client. Later versions may append fields, so what follows the known ones is ignored.
+/// Introduces a client. Later versions may append fields, so bytes after the known fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientHello {
     /// Lowest protocol version that the client speaks.
@@ -23,33 +23,33 @@ pub struct ClientHello {
     pub agent: String,
     /// Build version of the agent, for logs.
     pub agent_version: String,
-    /// Which syncer is wanted, by Calico's name. Empty means `felix`.
+    /// The syncer that is wanted, by Calico's name. Empty means `felix`.
     pub syncer: String,
-    /// Names of compressions that the client takes, best first; unknown ones are to be ignored. Empty: none.
+    /// Names of compressions that the client accepts, best first; unknown ones are to be ignored. Empty: none.
     pub compressions: Vec<String>,
     /// Only keys that start with one of these are wanted. Empty: all keys.
     pub prefixes: Vec<String>,
-    /// Where the client would like to continue. The server may always answer with a snapshot.
+    /// The position from which the client wants to continue. The server may always answer with a snapshot.
     pub resume: Option<Position>,
     /// For log correlation only.
     pub conn_id: u64,
 }
 
-/// What a server lets a client do, and what it expects of it.
+/// Limits and time-outs that a server sets for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Largest frame that the server accepts.
     pub max_frame_bytes: u32,
-    /// How often the server pings, in milliseconds.
+    /// Time between two pings of the server, in milliseconds.
     pub ping_interval_ms: u64,
-    /// How long the server waits for a pong, in milliseconds.
+    /// Time that the server waits for a pong, in milliseconds.
     pub pong_timeout_ms: u64,
 }
 
-/// Answers a [`ClientHello`]. Later versions may append fields, so what follows the known ones is ignored.
+/// Answers a [`ClientHello`]. Later versions may append fields, so bytes after the known fields are ignored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerHello {
-    /// The version that both speak from here on.
+    /// The version that both speak from now on.
     pub version: u16,
     /// Name of the server, for logs.
     pub server: String,
@@ -57,9 +57,9 @@ pub struct ServerHello {
     pub server_version: String,
     /// The syncer that this connection carries.
     pub syncer: String,
-    /// The compression that frames of this connection may use; `none` if there is none in common.
+    /// The compression that frames of this connection may use; `none` if the two have none in common.
     pub compression: String,
-    /// Names the life of the cache that all sequence numbers of this connection belong to.
+    /// Identifies the run of the cache to which all sequence numbers of this connection belong.
     pub epoch: u64,
     /// For log correlation only.
     pub conn_id: u64,
@@ -74,14 +74,14 @@ pub struct ServerHello {
 pub struct KeyError {
     /// The key.
     pub key: Key,
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
 }
 
-/// Says how far the agent has applied what it received.
+/// Tells how much of the received data the agent has applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ack {
-    /// Sequence number of the last crumb that was applied as a whole.
+    /// Sequence number of the last crumb that was applied completely.
     pub applied: u64,
     /// Keys that could not be applied since the last acknowledgement. At most [`super::MAX_ACK_ERRORS`].
     pub errors: Vec<KeyError>,
@@ -90,18 +90,18 @@ pub struct Ack {
 /// The last frame of a connection, either way.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Goodbye {
-    /// Why, in words.
+    /// The reason, in words.
     pub reason: String,
-    /// Addresses (`host:port`) to go to instead; from servers only. May be empty.
+    /// Addresses (`host:port`) that the client may go to instead; only from servers. May be empty.
     pub alternatives: Vec<String>,
 }
 
-/// What a client sends.
+/// A frame from a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientFrame {
     /// First, and only once.
     Hello(ClientHello),
-    /// How far the agent is.
+    /// The progress of the agent.
     Ack(Ack),
     /// Answers a ping, with the ping's time.
     Pong {
@@ -112,19 +112,19 @@ pub enum ClientFrame {
     Goodbye(Goodbye),
 }
 
-/// What a server sends.
+/// A frame from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerFrame {
     /// First, and only once; unless the server refuses with a goodbye.
     Hello(ServerHello),
-    /// A snapshot follows: everything that is not in it is gone.
+    /// A snapshot follows: keys that are not in it are gone.
     SnapshotBegin {
         /// Crumb of the snapshot.
         seq: u64,
         /// Number of keys in the whole cache (before the prefix filter).
         entries: u64,
     },
-    /// A part of the snapshot, in key order, every update new.
+    /// A part of the snapshot, in key order. The type of every update is New.
     SnapshotChunk {
         /// The entries.
         updates: Vec<Update>,
@@ -133,10 +133,10 @@ pub enum ServerFrame {
     SnapshotEnd {
         /// Crumb of the snapshot.
         seq: u64,
-        /// The moment that the snapshot is known to be current for.
+        /// The time at which the snapshot was known to be current.
         as_of: Option<AsOf>,
     },
-    /// Changes after crumb `after`. The position moves to `upto`; where a range takes several frames, all but the last
+    /// Changes after crumb `after`. The position moves to `upto`. If a range takes several frames, all except the last
     /// have `upto` = `after`.
     Updates {
         /// Crumb before the changes.
@@ -152,14 +152,14 @@ pub enum ServerFrame {
         seq: u64,
         /// The status.
         status: SyncStatus,
-        /// The moment that the status is known to be true for.
+        /// The time at which the status was known to be true.
         as_of: Option<AsOf>,
     },
     /// Asks for a pong.
     Ping {
         /// The server's clock.
         at: SystemTime,
-        /// The freshest moment that the datastore vouched for.
+        /// The latest time for which the datastore vouched.
         as_of: Option<AsOf>,
     },
     /// The server is about to close.

@@ -16,43 +16,40 @@ pub mod format;
 pub mod messages;
 mod payload;
 
-pub use codec::{
-    ClientCodec, Compression, ServerCodec, decode_client, decode_server, encode_client, encode_goodbye,
-    encode_server_hello,
-};
+pub use codec::{Compression, decode_client, decode_server, encode_client, encode_goodbye, encode_server_hello};
 pub use format::{Native, NativePlain, NativeSnappy, NativeZstd};
 pub use messages::{Ack, ClientFrame, ClientHello, Goodbye, KeyError, Limits, Position, ServerFrame, ServerHello};
 
-/// What a client of this protocol sends first.
+/// The first bytes from a client of this protocol.
 ///
 /// 0x89 starts no gob stream: gob's first byte is a length of at most 0x7f, or 0xf8 to 0xff. Nor does it start a TLS
 /// record (0x14 to 0x18) or text.
 pub const MAGIC: [u8; 8] = *b"\x89bulrsh\n";
 
-/// The only version there is. A peer offers a range; the highest common version is used.
+/// The only version so far. A peer offers a range; the highest common version is used.
 pub const VERSION: u16 = 1;
 
-/// The largest frame that a server accepts from a client, and so the most that is ever buffered for one: a hello with the most
-/// key prefixes, of 500 bytes each, or an acknowledgement with the most errors, of 1,000 bytes each. A client that has more
-/// errors to tell, or longer ones, tells them in several acknowledgements.
+/// The largest frame that a server accepts from a client, and so the most bytes that it buffers for one: enough for a hello with
+/// the most key prefixes, of 500 bytes each, or for an acknowledgement with the most errors, of 1,000 bytes each. A client with
+/// more or longer errors sends several acknowledgements.
 pub const MAX_CLIENT_FRAME_BYTES: usize = 64 << 10;
 
 /// The largest frame that a client accepts from a server, on the wire and decompressed. Servers cut at
-/// [`TARGET_FRAME_BYTES`], so only a single value beyond that gets near: etcd takes 1.5 MiB unless told otherwise.
+/// [`TARGET_FRAME_BYTES`], so only a single large value can make a larger frame; by default etcd accepts 1.5 MiB.
 pub const MAX_SERVER_FRAME_BYTES: usize = 64 << 20;
 
-/// A server starts another frame once one has this many bytes before compression. Large enough to compress well, small
-/// enough that a client shows progress on a slow line: each frame restarts its read time-out.
+/// Once a frame has this number of bytes before compression, a server starts another one. Large enough to compress well, small
+/// enough for slow lines: each frame restarts the client's read time-out.
 pub const TARGET_FRAME_BYTES: usize = 512 << 10;
 
-/// A server starts another frame after this many updates, so that a client's callback sees batches of a bounded size.
+/// After this number of updates a server starts another frame, so that a client's callback gets batches of a bounded size.
 pub const MAX_UPDATES_PER_FRAME: usize = 1000;
 
-/// Most updates that a client accepts in a frame: room for servers that cut later than ours, and a bound on what a small
-/// frame can unfold to.
+/// Most updates that a client accepts in a frame. More than our servers send, to allow for others; and a limit on the memory
+/// that a small compressed frame can take.
 pub const MAX_UPDATES_ACCEPTED: usize = 10 * MAX_UPDATES_PER_FRAME;
 
-/// Longest name, version, key prefix and reason. Longer than any of them ever is; they end up in logs.
+/// Longest name, version, key prefix and reason. Real ones are shorter; they end up in logs.
 pub const MAX_TEXT_BYTES: usize = 1024;
 
 /// Most compressions that a hello may offer. There are three.
@@ -70,18 +67,18 @@ pub const MAX_KEY_BYTES: usize = 2048;
 /// Most alternatives in a goodbye.
 pub const MAX_ALTERNATIVES: usize = 64;
 
-/// What the first bytes of a connection say.
+/// The protocol that the first bytes of a connection show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detection {
-    /// So far they are a part of [`MAGIC`].
+    /// Unknown yet: the bytes so far are the start of [`MAGIC`].
     NeedMore,
-    /// [`MAGIC`]: native frames follow it.
+    /// Ours: [`MAGIC`] has come, and native frames follow.
     Native,
-    /// Something else, such as gob.
+    /// Another protocol, such as gob.
     Other,
 }
 
-/// Tells our protocol from others by what has been received so far. Looks at no more than the length of [`MAGIC`].
+/// Tells our protocol from others by the bytes received so far. Reads at most the length of [`MAGIC`].
 #[must_use]
 pub fn detect(received: &[u8]) -> Detection {
     let seen = received.len().min(MAGIC.len());
@@ -94,16 +91,16 @@ pub fn detect(received: &[u8]) -> Detection {
     }
 }
 
-/// Picks the version to speak with a peer that understands `min..=max`. `None`: there is none in common.
+/// The version to speak with a peer that understands `min..=max`. `None`: there is no common version.
 #[must_use]
 pub fn negotiate(min: u16, max: u16) -> Option<u16> {
     (min..=max).contains(&VERSION).then_some(VERSION)
 }
 
-/// Why a peer's bytes are refused. Every one of these ends the connection: a stream cannot be picked up after it.
+/// The reason why a peer's bytes are refused. Each of them ends the connection, because the stream cannot be read on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A frame announces more than the limit; nothing of it was buffered.
+    /// A frame announces more bytes than the limit. None of them was buffered.
     #[error("read frame: it announces {announced} bytes, the limit is {limit}; not our protocol, or a broken peer")]
     FrameTooLarge {
         /// Bytes that the frame's header announces.
@@ -117,7 +114,7 @@ pub enum Error {
     /// A frame type that does not exist in this direction and version.
     #[error("read frame: type {0} is not known in this direction; the peer may speak a newer version")]
     UnknownType(u8),
-    /// Compression bits that mean nothing, or that are not allowed in this direction.
+    /// Compression bits that are unknown, or not allowed in this direction.
     #[error("read frame of type {frame_type}: compression {number} is not allowed here")]
     UnknownCompression {
         /// The frame's type.
@@ -125,28 +122,28 @@ pub enum Error {
         /// The number in its compression bits.
         number: u8,
     },
-    /// The payload does not decompress, or not within the limit.
+    /// The payload does not decompress, or exceeds the limit.
     #[error("decompress {algorithm} frame of {bytes} bytes: {reason}")]
     Decompress {
         /// The algorithm.
         algorithm: &'static str,
         /// Size of the compressed payload.
         bytes: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The payload does not decode.
     #[error("decode {what}: {reason}")]
     Payload {
-        /// Which message and part.
+        /// The message.
         what: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// More elements than allowed, or than the bytes that are left could hold.
+    /// More elements than allowed, or more than fit in the bytes that are left.
     #[error("decode {what}: it announces {announced} elements, at most {limit} are possible here")]
     Count {
-        /// Which list.
+        /// The message with the list.
         what: &'static str,
         /// The count that was announced.
         announced: u64,
@@ -156,24 +153,21 @@ pub enum Error {
     /// A text beyond its limit.
     #[error("decode {what}: it has {bytes} bytes, the limit is {limit}")]
     TooLong {
-        /// Which text.
+        /// The message with the text.
         what: &'static str,
         /// Its length.
         bytes: usize,
         /// The limit.
         limit: usize,
     },
-    /// Bytes are left after a message that ends.
+    /// Bytes follow the end of a message.
     #[error("decode {what}: {bytes} bytes follow its end")]
     TrailingBytes {
-        /// Which message.
+        /// The message.
         what: &'static str,
-        /// How many.
+        /// Number of bytes.
         bytes: usize,
     },
-    /// Reading the stream failed; only the tokio codecs, which must carry it, make this.
-    #[error("read frame: {0}")]
-    Io(#[from] std::io::Error),
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! Message values to payload bytes and back, in the bincode format (wincode), with every limit of [`super`].
+//! Writes messages as payload bytes and reads them, in the bincode format (wincode), with all limits of [`super`].
 //!
-//! The configuration is fixed for all versions: little-endian, variable-length integers, lengths as such integers, one
-//! byte for an option's tag. Lists are written as their length and their elements, which is what bincode does, but read
-//! by hand, so that the count is checked before anything is allocated.
+//! The configuration is fixed for all versions: little-endian, variable-length integers, also for lengths, and one
+//! byte for an option's tag. As in bincode, a list is its length and its elements. Lists are read by hand, so that the count is
+//! checked before anything is allocated.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -22,13 +22,13 @@ use crate::model::{AsOf, Key, SyncStatus, Update, UpdateType, Value};
 
 /// The one bincode configuration of the protocol.
 ///
-/// wincode's own allocation limit never bites: all texts and byte strings are borrowed from the payload.
+/// wincode's own allocation limit is never reached: all texts and byte strings are borrowed from the payload.
 type Config = Configuration<true, MAX_SERVER_FRAME_BYTES, BincodeLen, LittleEndian, VarInt>;
 
 const CONFIG: Config =
     Configuration::default().with_preallocation_size_limit::<MAX_SERVER_FRAME_BYTES>().with_varint_encoding();
 
-/// An update as it is on the wire.
+/// An update on the wire.
 #[derive(SchemaWrite, SchemaRead)]
 struct WireUpdate<'a> {
     key: &'a str,
@@ -39,7 +39,7 @@ struct WireUpdate<'a> {
     update_type: u8,
 }
 
-/// Fewest bytes that an update takes: five lengths or tags of one byte, and the type.
+/// Fewest bytes of an update: five lengths or tags of one byte, and the type.
 const MIN_UPDATE_BYTES: usize = 6;
 
 #[derive(SchemaWrite, SchemaRead)]
@@ -108,7 +108,7 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| self.text()).collect()
     }
 
-    fn as_of(&mut self) -> Result<Option<AsOf>, Error> {
+    pub(super) fn as_of(&mut self) -> Result<Option<AsOf>, Error> {
         let Some(wire) = self.take::<Option<WireAsOf<'a>>>()? else { return Ok(None) };
         Ok(Some(AsOf { revision: Arc::from(wire.revision), at: self.time(wire.at_unix_ns)? }))
     }
@@ -144,16 +144,12 @@ impl<'a> Reader<'a> {
     }
 
     pub(super) fn number(&mut self) -> Result<u64, Error> {
-        self.take::<u64>()
+        self.take()
     }
 
     pub(super) fn timed(&mut self) -> Result<SystemTime, Error> {
         let unix_ns = self.number()?;
         self.time(unix_ns)
-    }
-
-    pub(super) fn maybe_as_of(&mut self) -> Result<Option<AsOf>, Error> {
-        self.as_of()
     }
 
     pub(super) fn status(&mut self) -> Result<SyncStatus, Error> {
@@ -209,7 +205,7 @@ impl<'a> Reader<'a> {
         Ok(Goodbye { reason: self.text()?, alternatives: self.texts(MAX_ALTERNATIVES)? })
     }
 
-    /// Checks that nothing is left. Not for hellos, which may grow.
+    /// Checks that nothing is left. Not for hellos, to which later versions may append fields.
     pub(super) fn end(self) -> Result<(), Error> {
         if self.left.is_empty() {
             Ok(())
@@ -258,14 +254,14 @@ pub(super) fn put_status(out: &mut Vec<u8>, status: SyncStatus) {
     put(out, &(status as u8));
 }
 
-/// About how many bytes an update takes; an upper bound but for texts of more than 64 KiB.
+/// Number of bytes of an update, roughly: an upper bound, except for texts of more than 64 KiB.
 pub(super) fn update_bytes(update: &Update) -> usize {
     const FIXED: usize = 32;
     let value = update.value.as_ref().map_or(0, |value| value.bytes.len());
     FIXED + update.key.len() + value + update.revision.len() + update.v3_resource_version.len()
 }
 
-/// Appends one update. `as_new`: as an entry of a snapshot, whatever its type.
+/// Appends one update. With `as_new` its type is New, as in a snapshot.
 pub(super) fn put_update(out: &mut Vec<u8>, update: &Update, as_new: bool) {
     let wire = WireUpdate {
         key: &update.key,

@@ -475,7 +475,7 @@ proptest! {
     }
 }
 
-/// What the fuzzer found or was given.
+/// The inputs that the fuzzer was given or has found.
 #[test]
 fn the_corpus_is_replayed() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/corpus/native_frame");

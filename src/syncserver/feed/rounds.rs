@@ -1,45 +1,43 @@
-//! When a feed publishes, and what goes into one message: rounds, what comes while one is on its way, and groups of crumbs.
+//! The publications of a feed: rounds, late publications while a round is on its way, and the crumbs that go into one
+//! message.
 //!
-//! A round publishes all there is and has the pumps take it to all clients. How far apart rounds are is decided by
-//! [`super::super::pace`].
+//! A round publishes all there is and has the pumps take it to all clients. [`crate::outlet::pace`] decides how far
+//! apart rounds are.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::super::join::join;
-use super::Feed;
+use super::history::LATE_GAP;
+use super::shared::Feed;
+use crate::outlet::join::join;
 use crate::snapcache::{Breadcrumb, Trail};
 use crate::syncproto::format::SeqRange;
 
-/// Encoded bytes after which clients are woken and other tasks get their turn, in the middle of a long round.
+/// Encoded bytes after which clients are woken and other tasks run, in the middle of a long round.
 const ROUND_BYTES: usize = 256 << 10;
 
-/// Shortest time between two publications while a round is on its way. Each costs a message; with thousands of agents a round
-/// takes some 8 ms.
-pub(super) const LATE_GAP: Duration = Duration::from_millis(2);
-
-/// Encoded bytes after which a round ends, so that the pace, housekeeping and a stop get their turn in a long burst.
+/// Encoded bytes after which a round ends, so that the pace, housekeeping and a stop are not kept waiting by a long
+/// burst.
 const ROUND_MAX_BYTES: usize = 4 << 20;
 
-/// What was published since a round began, while its pumps were on their way.
+/// The late publications since a round began, while its pumps were on their way.
 ///
-/// Measured before it was kept: with 18,000 agents p99 is 281 ms with it and 380 without, with 2,002 over TLS 57 and 72 ms. With a
-/// few hundred a pass is too short for a difference.
+/// Measured before it was kept: with 18,000 agents p99 is 281 ms with it and 380 without, with 2,002 over TLS 57 and 72
+/// ms. With a few hundred a pass is too short for a difference.
 #[derive(Debug, Default)]
-pub(super) struct Late {
+pub(crate) struct Late {
     updates: usize,
-    /// When anything was published last, with the round or late.
+    /// When anything was last published, with the round or late.
     published_at: Option<Instant>,
-    /// When those whose turn was over are to get it.
+    /// When the clients that had already been served are to get it.
     owed_at: Option<Instant>,
 }
 
 impl Late {
-    /// Waits until the next round is to begin even if nothing further comes.
-    pub(super) async fn due(&self) {
+    /// Waits until the next round is due for late publications, even if no more changes come.
+    pub(crate) async fn due(&self) {
         match self.owed_at {
             Some(at) => tokio::time::sleep_until(at).await,
             None => std::future::pending().await,
@@ -47,32 +45,45 @@ impl Late {
     }
 }
 
-/// What a feed may do next.
+/// The next publication of a feed.
 #[derive(Debug)]
-pub(super) enum Turn {
-    /// Begin a round.
+pub(crate) enum Publication {
+    /// A round.
     Round,
-    /// Publish something for those to whom the last round is still on its way.
+    /// A late one, for the clients to which the last round is still on its way.
     Late,
 }
 
-impl Feed {
-    /// Waits until something may be published: with a round, or late, to those who have not had their turn in the last one.
-    pub(super) async fn next_turn(&self, late: &Late) -> Turn {
+/// Publishes the crumbs of a trail for one feed.
+#[derive(Debug)]
+pub(crate) struct Publisher {
+    pub(crate) feed: Arc<Feed>,
+    pub(crate) trail: Trail,
+    pub(crate) late: Late,
+}
+
+impl Publisher {
+    pub(crate) fn new(feed: Arc<Feed>, trail: Trail) -> Self {
+        Self { feed, trail, late: Late::default() }
+    }
+
+    /// Waits until something may be published: with a round, or late, for clients that the last round has not reached
+    /// yet.
+    pub(crate) async fn next_publication(&self) -> Publication {
         let came = Instant::now();
         let mut now = came;
-        let turn = loop {
-            let mut until = self.next_round(now);
+        let publication = loop {
+            let mut until = self.feed.history().next_round(now);
             if until <= now {
                 if now == came {
-                    self.pump.begin_elsewhere();
+                    self.feed.pump().begin_elsewhere();
                 }
-                break Turn::Round;
+                break Publication::Round;
             }
-            if self.pump.is_busy() {
-                let again = late.published_at.map_or(now, |at| at + LATE_GAP);
+            if self.feed.pump().is_busy() {
+                let again = self.late.published_at.map_or(now, |at| at + LATE_GAP);
                 if again <= now {
-                    break Turn::Late;
+                    break Publication::Late;
                 }
                 until = until.min(again);
             }
@@ -80,18 +91,18 @@ impl Feed {
             now = Instant::now();
         };
         if now > came {
-            self.metrics.next_breadcrumb_latency_secs.observe((now - came).as_secs_f64());
+            self.feed.metrics().next_breadcrumb_latency_secs.observe((now - came).as_secs_f64());
         }
-        turn
+        publication
     }
 
-    /// Publishes everything there is, from the crumb `first` on, and has it taken to all clients, with what was published
-    /// after the last round had begun.
-    pub(super) async fn publish_round(&self, first: Option<Arc<Breadcrumb>>, trail: &mut Trail, late: &Late) -> Late {
-        let (mut published, mut unannounced, mut updates) = (0, 0, late.updates);
+    /// Publishes all there is, from the crumb `first` on, and has it taken to all clients, together with late
+    /// publications.
+    pub(crate) async fn publish_round(&mut self, first: Option<Arc<Breadcrumb>>) {
+        let (mut published, mut unannounced, mut updates) = (0, 0, self.late.updates);
         let mut next = first;
         while published < ROUND_MAX_BYTES
-            && let Some((bytes, deltas)) = self.publish_next(&mut next, trail)
+            && let Some((bytes, deltas)) = self.publish_next(&mut next)
         {
             updates += deltas;
             published += bytes;
@@ -102,114 +113,95 @@ impl Feed {
                 tokio::task::yield_now().await;
             }
         }
-        self.lock().pace.on_round(updates);
+        self.feed.history().on_round(updates);
         self.announce().await;
-        self.metrics.rounds.inc();
+        self.feed.metrics().rounds.inc();
         let now = Instant::now();
-        self.say_when(now);
-        Late { published_at: Some(now), ..Late::default() }
+        self.feed.history().say_when(now, self.feed.pump().is_busy());
+        self.late = Late { published_at: Some(now), ..Late::default() };
     }
 
-    /// Publishes what there is, from the crumb `first` on, without calling the pumps again.
-    pub(super) fn publish_late(&self, first: Arc<Breadcrumb>, trail: &mut Trail, late: &mut Late) {
+    /// Publishes all there is, from the crumb `first` on, without calling the pumps again.
+    pub(crate) fn publish_late(&mut self, first: Arc<Breadcrumb>) {
         let mut published = 0;
         let mut next = Some(first);
         while published < ROUND_BYTES
-            && let Some((bytes, deltas)) = self.publish_next(&mut next, trail)
+            && let Some((bytes, deltas)) = self.publish_next(&mut next)
         {
-            late.updates += deltas;
+            self.late.updates += deltas;
             published += bytes;
         }
-        let now = Instant::now();
-        late.published_at = Some(now);
-        late.owed_at = Some(self.next_round(now));
-        self.say_when(now);
+        let (now, history) = (Instant::now(), self.feed.history());
+        self.late.published_at = Some(now);
+        self.late.owed_at = Some(history.next_round(now));
+        history.say_when(now, self.feed.pump().is_busy());
     }
 
-    /// Publishes one message: from the crumb `next`, or else the next of the trail, on. Returns its bytes and updates; `None`:
-    /// there is nothing.
-    fn publish_next(&self, next: &mut Option<Arc<Breadcrumb>>, trail: &mut Trail) -> Option<(usize, usize)> {
-        let first = next.take().or_else(|| trail.try_next())?;
-        let group = self.gather(first, trail);
-        Some((self.publish(&group), group.iter().map(|crumb| crumb.deltas.len()).sum()))
+    /// Publishes one message, which begins with the crumb `next` or else the next one of the trail. Returns its bytes
+    /// and updates; `None`: there are no crumbs.
+    fn publish_next(&mut self, next: &mut Option<Arc<Breadcrumb>>) -> Option<(usize, usize)> {
+        let first = next.take().or_else(|| self.trail.try_next())?;
+        let group = self.gather(first);
+        Some((publish(&self.feed, &group), group.iter().map(|crumb| crumb.deltas.len()).sum()))
     }
 
-    pub(super) async fn announce(&self) {
-        self.lock().pace.on_published(Instant::now());
-        self.pump.call(self).await;
+    /// Has the pumps take the published segments to the clients.
+    pub(crate) async fn announce(&self) {
+        self.feed.history().on_published();
+        self.feed.pump().call(self.feed.history()).await;
     }
 
-    /// Crumbs that go into one message: with a pace, all that came while the round waited, for one message costs every client
-    /// less than several; without one, a single one when the feed has kept up, and otherwise as many as it takes to have
-    /// caught up. Never more than fill a message.
-    fn gather(&self, first: Arc<Breadcrumb>, trail: &mut Trail) -> Vec<Arc<Breadcrumb>> {
-        let newest = trail.newest().at;
-        let paced = !self.config.pace_max.is_zero();
-        let lags =
-            |crumb: &Breadcrumb| paced || newest.saturating_duration_since(crumb.at) >= self.config.min_batching_age;
+    /// The crumbs that go into one message. With a pace: all that came while the round waited, because one message
+    /// costs every client less than several. Without one: a single crumb while the feed keeps up, and otherwise as many
+    /// as it takes to catch up. Never more than fill a message.
+    fn gather(&mut self, first: Arc<Breadcrumb>) -> Vec<Arc<Breadcrumb>> {
+        let config = self.feed.config();
+        let newest = self.trail.newest().at;
+        let paced = !config.pace_max.is_zero();
+        let lags = |crumb: &Breadcrumb| paced || newest.saturating_duration_since(crumb.at) >= config.min_batching_age;
         let mut updates = first.deltas.len();
         let mut behind = lags(&first);
         let mut group = vec![first];
-        while behind && updates < self.config.max_message_size {
-            let Some(crumb) = trail.try_next() else { break };
+        while behind && updates < config.max_message_size {
+            let Some(crumb) = self.trail.try_next() else { break };
             updates += crumb.deltas.len();
             behind = lags(&crumb);
             group.push(crumb);
         }
         group
     }
+}
 
-    /// Encodes a group of crumbs and puts it into the ring. Returns the number of bytes.
-    fn publish(&self, group: &[Arc<Breadcrumb>]) -> usize {
-        let [first, .., last] = group else {
-            let [only] = group else { return 0 };
-            return self.publish_between(group, only, only);
-        };
-        self.publish_between(group, first, last)
+/// Encodes a group of crumbs and puts it into the ring. Returns the number of bytes.
+fn publish(feed: &Feed, group: &[Arc<Breadcrumb>]) -> usize {
+    let (Some(first), Some(last)) = (group.first(), group.last()) else { return 0 };
+    let (before, numbered) = (feed.head(), feed.key().wire.is_numbered());
+    let range = SeqRange { after: before.sequence, upto: last.sequence };
+    let joined;
+    let updates = if group.len() == 1 && feed.key().filter.admits_all() {
+        &first.deltas
+    } else {
+        let (updates, dropped) = join(group, &feed.key().filter);
+        feed.metrics().updates_coalesced.inc_by(dropped as u64);
+        joined = updates;
+        &joined
+    };
+    let mut bytes = Bytes::new();
+    if !updates.is_empty() {
+        bytes = feed.format().updates(range, updates);
+        feed.metrics().kvs_per_msg.observe(updates.len() as f64);
     }
-
-    fn publish_between(&self, group: &[Arc<Breadcrumb>], first: &Breadcrumb, last: &Breadcrumb) -> usize {
-        let before = self.head();
-        let range = SeqRange { after: before.sequence, upto: last.sequence };
-        let joined;
-        let updates = if group.len() == 1 && self.key.filter.admits_all() {
-            &first.deltas
-        } else {
-            let (updates, dropped) = join(group, &self.key.filter);
-            self.metrics.updates_coalesced.inc_by(dropped as u64);
-            joined = updates;
-            &joined
-        };
-        let mut bytes = Bytes::new();
-        if !updates.is_empty() {
-            bytes = self.format.updates(range, updates);
-            self.metrics.kvs_per_msg.observe(updates.len() as f64);
+    if last.status != before.status {
+        if bytes.is_empty() && numbered {
+            bytes = feed.format().updates(range, &[]);
         }
-        if last.status != before.status {
-            if bytes.is_empty() && self.key.wire.is_numbered() {
-                bytes = self.format.updates(range, &[]);
-            }
-            let status = self.format.status(last.sequence, last.status);
-            bytes = if bytes.is_empty() { status } else { [bytes, status].concat().into() };
-        }
-        if bytes.is_empty() {
-            // A filter hid it all. The ring stays where it is until there is something, or the next housekeeping.
-            return 0;
-        }
-        self.push(bytes, updates.len(), first.at, last)
+        let status = feed.format().status(last.sequence, last.status);
+        bytes = if bytes.is_empty() { status } else { [bytes, status].concat().into() };
     }
-
-    pub(super) fn push(&self, bytes: Bytes, updates: usize, first_at: Instant, last: &Breadcrumb) -> usize {
-        let len = bytes.len();
-        let mut state = self.lock();
-        let before = state.ring.bytes();
-        state.ring.push(bytes, updates, first_at, last);
-        self.count_bytes(before, state.ring.bytes());
-        len
+    if bytes.is_empty() {
+        // A filter hid all changes. The ring stays where it is until the next change that passes, or the next
+        // housekeeping.
+        return 0;
     }
-
-    pub(super) fn count_bytes(&self, before: usize, after: usize) {
-        let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
-        self.metrics.feed_bytes.add(signed(after) - signed(before));
-    }
+    feed.history().push(bytes, updates.len(), first.at, last)
 }

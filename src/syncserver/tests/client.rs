@@ -12,7 +12,7 @@ use crate::syncproto::messages::{ClientHello, Message, Ping, Pong};
 use crate::syncproto::{gob, native, snappy};
 use crate::syncserver::Stream;
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Speech {
     GobPlain,
@@ -30,7 +30,7 @@ impl Speech {
     }
 }
 
-/// What a client hears.
+/// A message that a client hears.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Heard {
     Hello,
@@ -55,15 +55,15 @@ enum Codec {
     Native(BytesMut),
 }
 
-/// A client that follows the protocol to the letter and remembers what it has heard.
+/// A client that follows the protocol to the letter and remembers all messages.
 pub(super) struct Client<S = DuplexStream> {
     pub(super) io: S,
     codec: Codec,
     speech: Speech,
     heard: VecDeque<Heard>,
-    /// Answer pings.
+    /// Whether it answers pings.
     pub(super) pongs: bool,
-    /// What the client holds.
+    /// The content that the client holds.
     pub(super) map: BTreeMap<String, Vec<u8>>,
     /// The last status it was told.
     pub(super) status: SyncStatus,
@@ -168,7 +168,7 @@ impl<S: Stream> Client<S> {
         }
     }
 
-    /// The next thing that the server says, pings answered and the map kept. `None`: the connection is closed.
+    /// The next message of the server. Answers pings and keeps the map. `None`: the connection is closed.
     pub(super) async fn next(&mut self) -> Option<Heard> {
         loop {
             if let Some(heard) = self.heard.pop_front() {
@@ -262,7 +262,7 @@ impl<S: Stream> Client<S> {
         }
     }
 
-    /// Listens until something holds.
+    /// Listens until `holds` is true.
     pub(super) async fn until(&mut self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         let began = Instant::now();
         while !holds(self) {
@@ -271,12 +271,12 @@ impl<S: Stream> Client<S> {
         }
     }
 
-    /// Listens until the server closes the connection. Returns the last words.
+    /// Listens until the server closes the connection. Returns the reason in its goodbye.
     pub(super) async fn until_closed(&mut self) -> Option<String> {
         self.until_goodbye().await.map(|goodbye| goodbye.reason)
     }
 
-    /// The same with what else the goodbye says.
+    /// The same with the whole goodbye.
     pub(super) async fn until_goodbye(&mut self) -> Option<native::Goodbye> {
         let mut last = None;
         while let Some(heard) = self.next().await {

@@ -8,7 +8,7 @@ use prometheus::proto::MetricFamily;
 use super::harness::*;
 use crate::syncserver::CloseReason;
 
-/// What an alert takes the increase of has to be there before the first burst.
+/// An alert takes the increase of a series, so the series has to exist before the first burst.
 #[tokio::test(start_paused = true)]
 async fn every_reason_has_its_series_before_any_connection_came() {
     let world = World::new(config());

@@ -6,7 +6,9 @@ use tokio::time::{Instant, timeout};
 
 use super::harness::*;
 use crate::model::SyncStatus;
-use crate::syncserver::{Config, Peers};
+use crate::outlet::Outlet as _;
+use crate::outlet::peers::Peers;
+use crate::syncserver::Config;
 
 async fn connect_all(world: &World, n: usize) -> Vec<Client> {
     let mut clients = Vec::new();
@@ -123,7 +125,7 @@ fn peers() -> Peers {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_to_leave_is_told_where_to_go() {
+async fn a_client_that_has_to_leave_is_told_where_to_go() {
     let world = World::new(Config { drop_interval: Duration::from_millis(50), ..config() });
     world.handle.set_peers(peers());
     let mut clients = connect_all(&world, 6).await;
@@ -145,7 +147,7 @@ async fn whoever_has_to_leave_is_told_where_to_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_sends_everybody_elsewhere() {
+async fn a_drain_sends_all_clients_elsewhere() {
     let world = World::new(config());
     world.handle.set_peers(peers());
     let clients = connect_all(&world, 3).await;
@@ -157,11 +159,11 @@ async fn a_drain_sends_everybody_elsewhere() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_still_in_its_handshake_is_told_too() {
+async fn a_client_in_its_handshake_is_told_too() {
     let world = World::new(config());
     world.handle.set_peers(peers());
     let mut client = Client::new(world.dial(64 << 10).await, Speech::native("none"));
-    // So much of the hello that the server knows the protocol.
+    // Enough of the hello that the server knows the protocol.
     client.send(&crate::syncproto::native::MAGIC).await;
     tokio::time::sleep(Duration::from_millis(10)).await;
     world.handle.drain();

@@ -1,4 +1,4 @@
-//! The end of a server in which something panics.
+//! Panics in a server, and how it ends.
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -8,10 +8,11 @@ use tokio::time::timeout;
 
 use super::harness::*;
 use crate::model::{AsOf, SyncStatus, Update};
+use crate::outlet::Outlet as _;
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::syncserver::wire::Wire;
 
-/// Panics in one place, and is some other format otherwise.
+/// Panics in one place, and is another format otherwise.
 #[derive(Debug)]
 struct Faulty {
     inner: Arc<dyn WireFormat>,
@@ -94,7 +95,7 @@ async fn in_sync(world: &World, speech: Speech) -> Client {
     client
 }
 
-/// The words of the task that ended the server.
+/// The message of the task that ended the server.
 async fn failure(world: World) -> String {
     let ended = timeout(PATIENCE, world.run).await.expect("the server does not go on as if nothing had happened");
     ended.expect("the server itself does not panic").expect_err("a task failed").to_string()

@@ -1,4 +1,4 @@
-//! Who is let in, and what becomes of the others.
+//! Accepted and refused connections.
 
 use std::time::Duration;
 
@@ -8,12 +8,13 @@ use tokio::time::{Instant, timeout};
 
 use super::harness::*;
 use crate::model::SyncStatus;
-use crate::model::SyncerType;
+use crate::model::SyncerName;
+use crate::outlet::Outlet as _;
+use crate::outlet::status::ClientState;
 use crate::syncproto::messages::{ClientHello, Message, Pong};
 use crate::syncproto::native;
-use crate::syncserver::{ClientState, Wire};
 
-/// Sends bytes on a new connection and waits for the end. Returns how long that took.
+/// Sends bytes on a new connection and waits for its end. Returns the time that this took.
 async fn rejected(world: &World, bytes: &[u8]) -> Duration {
     let mut client = Client::new(world.dial(64 << 10).await, Speech::GobPlain);
     let began = Instant::now();
@@ -82,8 +83,8 @@ async fn an_empty_syncer_means_felix_and_unknown_compressions_are_ignored() {
         client.send(&hello(change)).await;
         client.until("in sync", |client| client.status == SyncStatus::InSync).await;
         let newest = world.handle.clients().pop().expect("it is there");
-        assert_eq!(newest.wire.map(Wire::name), Some(wire));
-        assert_eq!(newest.syncer.map(SyncerType::as_str), Some("felix"));
+        assert_eq!(newest.wire, Some(wire));
+        assert_eq!(newest.syncer.map(SyncerName::as_str), Some("felix"));
         assert_eq!((newest.agent.name.as_str(), newest.agent.conn_id), ("node-1", 77));
     }
 }
@@ -144,8 +145,8 @@ async fn half_open_connections_make_room_for_others() {
     assert!(world.closed("handshake-evicted") >= 7);
 }
 
-/// Says a hello in so many pieces, a second and a half after each other, on a server that has no place left and others who
-/// want one. Returns whether it was answered, and after how long it was or the connection was closed.
+/// Sends a hello in this number of pieces, a second and a half apart, to a server without a free slot, for which others
+/// wait. Returns whether it was answered, and the time until the answer or the end.
 async fn hello_in_pieces(pieces: usize, of: usize) -> (bool, Duration) {
     let world = World::new(crate::syncserver::Config { max_handshakes: 1, ..config() });
     let mut io = world.dial(64 << 10).await;
@@ -163,14 +164,14 @@ async fn hello_in_pieces(pieces: usize, of: usize) -> (bool, Duration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_been_heard_of_need_not_make_room() {
+async fn a_client_that_has_sent_something_need_not_make_room() {
     let secs = Duration::as_secs_f64;
     let (answered, after) = hello_in_pieces(2, 2).await;
     assert!(answered && secs(&after) >= 3.0, "{after:?}");
-    // Asked after two seconds and again after four, without a word in between.
+    // Asked after two seconds and again after four, without a byte in between.
     let (answered, after) = hello_in_pieces(1, 2).await;
     assert!(!answered && (4.0..4.1).contains(&secs(&after)), "{after:?}");
-    // Always something new, and never all of it.
+    // Always a new byte, and never all of them.
     let (answered, after) = hello_in_pieces(100, 100).await;
     assert!(!answered && (8.0..9.1).contains(&secs(&after)), "{after:?}");
 }
@@ -204,7 +205,7 @@ async fn the_acknowledgement_is_awaited_and_may_come_ahead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_has_not_acknowledged_yet_is_not_behind() {
+async fn a_client_that_has_not_acknowledged_yet_is_not_behind() {
     let mut world = World::new(config());
     world.status(SyncStatus::InSync);
     let mut client = Client::new(world.dial(64 << 10).await, Speech::GobSnappy);
@@ -225,7 +226,7 @@ async fn whoever_has_not_acknowledged_yet_is_not_behind() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_no_place_after_the_hello_ends_the_connection() {
+async fn an_unexpected_message_after_the_hello_ends_the_connection() {
     let mut world = World::new(config());
     world.status(SyncStatus::InSync);
     let second_hello = Message::ClientHello(gob_hello(&Speech::GobPlain, "felix"));
@@ -278,7 +279,7 @@ async fn there_is_a_bound_on_connections_that_silent_strangers_do_not_use_up() {
     assert_eq!(streaming.get(), 5);
     drop(strangers);
 
-    // Too many at once for the governor, who ends one in a second.
+    // Too many at once for the governor, which ends one a second.
     let mut late = Vec::new();
     for _ in 0..4 * MOST {
         late.push(world.connect(Speech::native("none")).await);
@@ -286,5 +287,5 @@ async fn there_is_a_bound_on_connections_that_silent_strangers_do_not_use_up() {
     eventually("some are refused", || world.closed("too-many-connections") >= 10).await;
     assert!(streaming.get() <= 10, "{}", streaming.get());
     let goodbye = late.pop().expect("the last one").until_closed().await.expect("it is told why");
-    assert!(goodbye.contains("as many connections as it takes"), "{goodbye}");
+    assert!(goodbye.contains("maximum number of connections"), "{goodbye}");
 }

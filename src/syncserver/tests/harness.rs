@@ -14,23 +14,24 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use crate::calico::release::Release;
+use crate::calico::syncers::{BGP, FELIX};
 use crate::metrics::{ServerMetrics, SyncerMetrics};
-use crate::model::SyncerType;
-use crate::model::release::Release;
 use crate::model::{Key, SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
+use crate::outlet::filter::Filter;
 use crate::snapcache::SnapCache;
 use crate::syncproto::format::WireFormat;
-use crate::syncserver::feed::{FeedConfig, FeedKey, Lease};
-use crate::syncserver::feeds::Feeds;
-use crate::syncserver::filter::Filter;
-use crate::syncserver::ring::Limits;
+use crate::syncserver::feed::follow;
+use crate::syncserver::feed::registry::Feeds;
+use crate::syncserver::feed::ring::Limits;
+use crate::syncserver::feed::shared::{FeedConfig, FeedKey, Lease};
 use crate::syncserver::wire::Wire;
 use crate::syncserver::{Config, Handle, Listener, Metrics, Server, TlsSource};
 use crate::tasks::{TaskFailure, TaskRegistry};
 
 pub(super) use super::client::{Client, Heard, Speech, gob_bytes, gob_hello};
 
-/// More than any test waits for, in the time of the test.
+/// Longer than any test waits, in the test's time.
 pub(super) const PATIENCE: Duration = Duration::from_secs(1000);
 
 /// Connections through memory.
@@ -64,7 +65,7 @@ pub(super) struct World {
     dial: mpsc::Sender<DuplexStream>,
 }
 
-/// Short pacing and the seed fixed; everything else as by default.
+/// A fixed seed; everything else as by default.
 pub(super) fn config() -> Config {
     Config { seed: 42, ..Config::default() }
 }
@@ -86,16 +87,16 @@ impl World {
         listener: impl FnOnce(Inlet) -> L,
         format: fn(Wire) -> Arc<dyn WireFormat>,
     ) -> Self {
-        let felix_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
-        let bgp_metrics = SyncerMetrics::unregistered(SyncerType::Bgp);
+        let felix_metrics = SyncerMetrics::unregistered();
+        let bgp_metrics = SyncerMetrics::unregistered();
         let (felix, felix_reader) = SnapCache::new(100, felix_metrics.clone());
         let (bgp, bgp_reader) = SnapCache::new(100, bgp_metrics.clone());
         let server_metrics = ServerMetrics::new(&Registry::new());
         let metrics = Metrics {
             server: server_metrics.clone(),
-            syncers: BTreeMap::from([(SyncerType::Felix, felix_metrics.clone()), (SyncerType::Bgp, bgp_metrics)]),
+            syncers: BTreeMap::from([(FELIX, felix_metrics.clone()), (BGP, bgp_metrics)]),
         };
-        let caches = BTreeMap::from([(SyncerType::Felix, felix_reader), (SyncerType::Bgp, bgp_reader)]);
+        let caches = BTreeMap::from([(FELIX, felix_reader), (BGP, bgp_reader)]);
         let (dial, inlet) = mpsc::channel(1024);
         let bound = Server::with_formats(listener(Inlet(inlet)), config, caches, metrics, tls, format);
         let handle = bound.handle();
@@ -103,7 +104,7 @@ impl World {
         Self { felix, bgp, handle, server_metrics, felix_metrics, run, dial }
     }
 
-    /// A raw connection whose pipe holds so many bytes each way.
+    /// A raw connection whose pipe holds this number of bytes each way.
     pub(super) async fn dial(&self, buffer: usize) -> DuplexStream {
         let (ours, theirs) = duplex(buffer);
         self.dial.send(theirs).await.expect("the server takes connections");
@@ -117,7 +118,7 @@ impl World {
         client
     }
 
-    /// How many connections were closed for a reason.
+    /// The number of connections that were closed for a reason.
     pub(super) fn closed(&self, reason: &str) -> u64 {
         self.server_metrics.connections_closed.with_label_values(&[reason]).get()
     }
@@ -137,7 +138,7 @@ impl World {
     }
 }
 
-/// Waits until something holds, giving way to everybody in between.
+/// Waits until `holds` is true, and lets other tasks run in between.
 pub(in super::super) async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let waited = timeout(PATIENCE, async {
         while !holds() {
@@ -152,12 +153,12 @@ pub(in super::super) fn lone_feed() -> (SnapCache, Lease) {
     lone_feed_with_pace(Duration::ZERO)
 }
 
-/// The same, with so much time between two rounds for its client.
+/// The same, with this time between two rounds for its client.
 pub(in super::super) fn lone_feed_with_pace(pace: Duration) -> (SnapCache, Lease) {
     let (cache, feeds) = feeds_with(1 << 20, pace, pace);
-    let (syncer, line) = (SyncerType::Felix, Release::Master);
-    let key = FeedKey { syncer, line, wire: Wire::GobPlain, filter: Filter::default() };
-    let lease = feeds.lease(key).now_or_never().expect("no table is made");
+    let (syncer, dialect) = (FELIX, Release::Master);
+    let key = FeedKey { syncer, dialect, wire: Wire::GobPlain, filter: Filter::default() };
+    let lease = follow::lease(&feeds, key).now_or_never().expect("no table is made");
     (cache, lease.expect("there is a felix cache"))
 }
 
@@ -166,13 +167,13 @@ pub(in super::super) fn feeds(history: usize) -> (SnapCache, Arc<Feeds>) {
     feeds_with(history, Duration::ZERO, Duration::ZERO)
 }
 
-/// The same, with rounds that each client puts off.
+/// The same, with rounds that each client delays by this.
 pub(in super::super) fn paced_feeds(per_client: Duration) -> (SnapCache, Arc<Feeds>) {
     feeds_with(1 << 20, PATIENCE, per_client)
 }
 
 fn feeds_with(history: usize, pace_max: Duration, pace_per_client: Duration) -> (SnapCache, Arc<Feeds>) {
-    let metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let metrics = SyncerMetrics::unregistered();
     let (cache, reader) = SnapCache::new(10, metrics.clone());
     let config = FeedConfig {
         max_message_size: 100,
@@ -184,8 +185,7 @@ fn feeds_with(history: usize, pace_max: Duration, pace_per_client: Duration) -> 
         pumps: None,
         format: Wire::format,
     };
-    let (caches, metrics) =
-        (BTreeMap::from([(SyncerType::Felix, reader)]), BTreeMap::from([(SyncerType::Felix, metrics)]));
+    let (caches, metrics) = (BTreeMap::from([(FELIX, reader)]), BTreeMap::from([(FELIX, metrics)]));
     (cache, Feeds::new(config, caches, &metrics, TaskRegistry::new(), CancellationToken::new()))
 }
 

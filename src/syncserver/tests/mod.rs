@@ -1,5 +1,5 @@
-//! The server as its clients see it. Time is paused, pipes are in memory; nothing here waits for real
-//! (but in [`sockets`], where the kernel takes part).
+//! The server as its clients see it. Time is paused, pipes are in memory; nothing here waits in real time (except in
+//! [`sockets`], where the kernel takes part).
 
 mod client;
 mod counted;

@@ -1,4 +1,4 @@
-//! Any number of clients, any pace, any changes: what they end with is what there is.
+//! Any number of clients, any pace, any changes: in the end they hold the content of the map.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::syncserver::jitter::Jitter;
 
 #[derive(Clone, Debug)]
 enum Act {
-    /// Puts or deletes some keys in one batch; says in-sync with it or not.
+    /// Puts or deletes some keys in one batch, with or without a status.
     Change { keys: Vec<(u8, Option<u16>)>, status: Option<SyncStatus> },
     /// A client comes.
     Connect { speech: usize, pipe: usize },
-    /// A client reads up to so many messages.
+    /// A client reads up to this number of messages.
     Read { client: usize, messages: usize },
     /// A client goes.
     Leave { client: usize },
@@ -41,7 +41,7 @@ fn acts() -> impl Strategy<Value = Vec<Act>> {
 
 type Content = BTreeMap<String, Vec<u8>>;
 
-/// Everything that was ever in sync, by how many changes had been made.
+/// All contents that were in sync, in order, and all values of each key.
 struct Model {
     now: Content,
     in_sync: Vec<Content>,
@@ -53,7 +53,7 @@ async fn play(acts: Vec<Act>, seed: u64) {
         max_lag_bytes: 3000,
         max_lag_updates: 40,
         snapshot_max_age: Duration::from_millis(50),
-        // From no pace worth the name to rounds that are far apart.
+        // From almost no pace to rounds that are far apart.
         pace_per_client: Duration::from_millis(seed % 4 * 7),
         seed,
         ..config()
@@ -104,7 +104,7 @@ async fn play(acts: Vec<Act>, seed: u64) {
                     for _ in 0..messages {
                         let next = tokio::time::timeout(Duration::from_millis(5), client.next()).await;
                         let Ok(heard) = next else { break };
-                        assert!(heard.is_some(), "nobody is cut here");
+                        assert!(heard.is_some(), "no client is cut here");
                         check_status(client, heard.as_ref(), &model);
                     }
                 }
@@ -123,24 +123,24 @@ async fn play(acts: Vec<Act>, seed: u64) {
     model.in_sync.push(model.now.clone());
     for client in &mut clients {
         while client.status != SyncStatus::InSync || !client.map.contains_key("/end") {
-            let heard = client.next().await.expect("nobody is cut here");
+            let heard = client.next().await.expect("no client is cut here");
             check_status(client, Some(&heard), &model);
         }
-        assert_eq!(client.map, model.now, "what a client ends with is what there is");
+        assert_eq!(client.map, model.now, "in the end a client has the content of the cache");
     }
-    // Nothing comes after the end, but signs of life.
+    // Only pings come after the end.
     for client in &mut clients {
         while let Ok(heard) = tokio::time::timeout(Duration::from_secs(2), client.next()).await {
-            assert!(matches!(heard, Some(Heard::Ping(_))), "nothing is left to be said, but {heard:?}");
+            assert!(matches!(heard, Some(Heard::Ping(_))), "only pings come after the end, but {heard:?}");
         }
     }
 }
 
-/// A client that is told in-sync must hold exactly what there was at some moment of being in sync: no less, no more.
+/// A client that is told in-sync must hold exactly the content of a moment that was in sync: no less, no more.
 fn check_status(client: &Client, heard: Option<&Heard>, model: &Model) {
     if let Some(Heard::Status(SyncStatus::InSync)) = heard {
         let known = model.in_sync.contains(&client.map);
-        assert!(known, "told in-sync with what was never in sync: {:?}", client.map.keys());
+        assert!(known, "told in-sync with a content that was never in sync: {:?}", client.map.keys());
     }
     if let Some(Heard::Updates(changes)) = heard {
         for change in changes {

@@ -6,16 +6,17 @@ use tokio::time::timeout;
 
 use super::harness::*;
 use crate::model::{SyncStatus, SyncerEvent, UpdateType};
+use crate::outlet::Outlet as _;
 use crate::syncserver::Config;
 
 fn big(n: usize) -> String {
-    // Does not compress to nothing, so that pipes fill in every encoding.
+    // Does not compress well, so that pipes fill in every encoding.
     let mut jitter = crate::syncserver::jitter::Jitter::new(n as u64);
     (0..500).map(|_| char::from(b'!' + u8::try_from(jitter.below(90)).expect("below 90"))).collect()
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_lags_by_more_than_is_kept_gets_last_values_and_goes_on() {
+async fn a_client_that_lags_by_more_than_the_history_gets_last_values_and_goes_on() {
     let config = Config { max_lag_bytes: 20_000, max_lag_updates: 200, ..config() };
     for speech in Speech::all() {
         let mut world = World::new(config.clone());
@@ -45,14 +46,14 @@ async fn whoever_lags_by_more_than_is_kept_gets_last_values_and_goes_on() {
         assert!(world.felix_metrics.updates_coalesced.get() > 100, "{speech:?}");
         world.put(&[("/again", "1")]);
         client.until("on the ring again", |client| client.map.contains_key("/again")).await;
-        assert!(world.felix_metrics.feed_bytes.get() < 30_000, "what is held is bounded");
-        eventually("nobody is behind any more", || metrics.oldest_client_updates.get() == 0).await;
+        assert!(world.felix_metrics.feed_bytes.get() < 30_000, "the history is bounded");
+        eventually("no client is behind any more", || metrics.oldest_client_updates.get() == 0).await;
         assert!(metrics.rounds.get() > 50, "{speech:?}");
-        assert_eq!(metrics.lost_wakeups.get(), 0, "{speech:?}: whoever does not read has a reason to lag");
+        assert_eq!(metrics.lost_wakeups.get(), 0, "{speech:?}: a client that does not read has a reason to lag");
     }
 }
 
-/// Agents are here before the data, and it comes faster than they take it.
+/// Agents are connected before the data comes, and it comes faster than they take it.
 #[tokio::test(start_paused = true)]
 async fn clients_that_fall_out_together_all_get_everything() {
     let config = Config { max_lag_bytes: 20_000, max_lag_updates: 200, ..config() };
@@ -128,7 +129,7 @@ async fn a_slow_snapshot_uses_the_grace_period_and_survives() {
         world.put(&[(&format!("/late/{n}"), "1")]);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    // The status comes last, when the client has what there was at the end of its snapshot.
+    // The status comes last, when the client has all data that there was at the end of its snapshot.
     client.until("everything", |client| client.map.len() == 2030 && client.status == SyncStatus::InSync).await;
     assert_eq!(world.felix_metrics.connections_grace_used.get(), 1);
 }
@@ -224,7 +225,7 @@ async fn joined_changes_leave_out_replaced_values_but_no_deletion() {
     let mut client = world.connect(Speech::GobSnappy).await;
     world.put(&[("/first", "1")]);
     client.until("the first key", |client| client.map.len() == 1).await;
-    // All in one go: the feed gets its turn only after the last.
+    // All at once: the feed runs only after the last.
     for value in ["1", "2", "3"] {
         world.put(&[("/a", value)]);
     }
@@ -245,7 +246,8 @@ async fn joined_changes_leave_out_replaced_values_but_no_deletion() {
     );
 }
 
-/// Reads a number of bytes at each interval. Returns the time until the connection was closed, or else the bytes that are left.
+/// Reads a number of bytes at each interval. Returns the time until the connection was closed; `None`: it was still
+/// open after `most`.
 async fn drip(client: &mut Client, bytes: usize, every: Duration, most: Duration) -> Option<Duration> {
     let (began, mut buffer) = (tokio::time::Instant::now(), vec![0; bytes]);
     while began.elapsed() < most {
@@ -295,7 +297,7 @@ async fn a_snapshot_must_not_be_taken_at_a_drip() {
 
 /// Clients that take nothing of their snapshots, each of which shows another version of the map.
 #[tokio::test(start_paused = true)]
-async fn of_clients_that_hold_too_many_old_versions_those_with_the_oldest_go() {
+async fn clients_with_the_oldest_versions_go_when_there_are_too_many() {
     const VERSIONS: u64 = 32;
     let config = Config { snapshot_max_age: Duration::ZERO, max_lag_updates: 2, ..config() };
     let mut world = World::new(config);

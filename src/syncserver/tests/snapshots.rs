@@ -1,4 +1,4 @@
-//! Snapshots under churn: each is made of the one before, and every client gets what there is.
+//! Snapshots while keys change: each is made from the one before, and every client gets the map.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rand::{Rng, SeedableRng};
 use super::harness::*;
 use crate::model::SyncStatus;
 
-/// Where the churn begins from.
+/// Seed of the changes.
 const SEED: u64 = 0x0b01_0005;
 
 #[tokio::test(start_paused = true)]
@@ -54,7 +54,7 @@ async fn clients_of_every_kind_get_the_map_while_snapshots_are_made_of_each_othe
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_snapshot_that_nobody_asks_for_is_not_kept() {
+async fn an_unused_snapshot_is_not_kept() {
     let mut world = World::new(config());
     let all: Vec<String> = (0..3000).map(|n| format!("/k/{n:04}")).collect();
     world.put(&all.iter().map(|key| (key.as_str(), "v")).collect::<Vec<_>>());
@@ -68,6 +68,6 @@ async fn a_snapshot_that_nobody_asks_for_is_not_kept() {
         tokio::time::sleep(Duration::from_secs(pause)).await;
     }
     assert_eq!(world.felix_metrics.snapshots_generated.get(), 3);
-    assert!(reused[1] > 0, "after a short while, what has not changed is taken over");
-    assert_eq!(reused[2], reused[1], "after a longer one, there is nothing to take over from");
+    assert!(reused[1] > 0, "after a short while, unchanged pieces are taken over");
+    assert_eq!(reused[2], reused[1], "after a longer one, there is no snapshot to take over from");
 }

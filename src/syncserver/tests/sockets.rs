@@ -11,25 +11,24 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::harness::*;
+use crate::calico::syncers::FELIX;
 use crate::metrics::{ServerMetrics, SyncerMetrics};
-use crate::model::SyncerType;
 use crate::model::{SyncStatus, SyncerEvent};
+use crate::outlet::Outlet as _;
 use crate::snapcache::SnapCache;
 use crate::syncserver::{Bound, Config, Listener, Metrics, Server, TcpInlet};
 
 async fn bind(config: Config) -> io::Result<(Bound<TcpInlet>, SnapCache)> {
-    let felix_metrics = SyncerMetrics::unregistered(SyncerType::Felix);
+    let felix_metrics = SyncerMetrics::unregistered();
     let (felix, reader) = SnapCache::new(100, felix_metrics.clone());
-    let metrics = Metrics {
-        server: ServerMetrics::new(&Registry::new()),
-        syncers: BTreeMap::from([(SyncerType::Felix, felix_metrics)]),
-    };
-    let bound = Server::bind(config, BTreeMap::from([(SyncerType::Felix, reader)]), metrics, None).await?;
+    let metrics =
+        Metrics { server: ServerMetrics::new(&Registry::new()), syncers: BTreeMap::from([(FELIX, felix_metrics)]) };
+    let bound = Server::bind(config, BTreeMap::from([(FELIX, reader)]), metrics, None).await?;
     Ok((bound, felix))
 }
 
 #[tokio::test]
-async fn tcp_clients_of_both_families_get_what_there_is() {
+async fn tcp_clients_of_both_families_get_the_content() {
     let (bound, mut felix) = bind(Config { port: 0, ..config() }).await.expect("a free port");
     let port = bound.local_addr().expect("bound").port();
     assert_ne!(port, 0);
@@ -62,7 +61,7 @@ async fn tcp_clients_of_both_families_get_what_there_is() {
 }
 
 #[tokio::test]
-async fn who_is_connected_gets_changes_while_the_threads_of_connections_are_busy() {
+async fn connected_clients_get_changes_while_the_threads_of_connections_are_busy() {
     let agents = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().expect("a runtime");
     let (bound, mut felix) = bind(Config { port: 0, ..config() }).await.expect("a free port");
     let (port, handle) = (bound.local_addr().expect("bound").port(), bound.handle());
@@ -72,7 +71,7 @@ async fn who_is_connected_gets_changes_while_the_threads_of_connections_are_busy
     let mut client = Client::new(stream, Speech::GobSnappy);
     client.hello("felix").await;
     client.until("in sync", |client| client.status == SyncStatus::InSync).await;
-    // Newcomers by the thousand, as far as the only thread is concerned. It is free when this begins: the client rests.
+    // A task that blocks the only thread of the connections, as thousands of new clients would. The client rests.
     let ((busy, is_busy), (free, may_end)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
     agents.spawn(async move {
         busy.send(()).expect("the test waits");
@@ -91,7 +90,7 @@ async fn who_is_connected_gets_changes_while_the_threads_of_connections_are_busy
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_an_error_in_words() {
+async fn a_port_in_use_is_an_error_that_names_it() {
     let (first, _felix) = bind(Config { host: "127.0.0.1".to_owned(), port: 0, ..config() }).await.expect("free");
     let port = first.local_addr().expect("bound").port();
     let second = bind(Config { host: "127.0.0.1".to_owned(), port, ..config() }).await;
@@ -112,7 +111,7 @@ impl Listener for Failing {
     async fn accept(&mut self) -> io::Result<(DuplexStream, SocketAddr)> {
         if self.left > 0 {
             self.left -= 1;
-            // What it is when file descriptors have run out.
+            // The error when file descriptors have run out.
             return Err(io::Error::from_raw_os_error(24));
         }
         let accepted = self.inlet.accept().await;

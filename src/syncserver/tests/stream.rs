@@ -1,4 +1,4 @@
-//! Snapshot, changes, statuses: what clients hold and in which order they hear it.
+//! Snapshot, changes, statuses: the content that clients hold, and the order of messages.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use rand::{RngCore as _, SeedableRng as _};
 
 use super::harness::*;
 use crate::model::{SyncStatus, SyncerEvent, UpdateType};
-use crate::syncserver::ClientState;
+use crate::outlet::Outlet as _;
+use crate::outlet::status::ClientState;
 
 #[tokio::test(start_paused = true)]
 async fn a_client_gets_the_snapshot_then_the_status_then_changes() {
@@ -53,7 +54,7 @@ async fn the_status_is_not_told_before_there_is_one() {
     }
 }
 
-/// Clients that rest, with all the room that there can be, get everything of a burst after which nothing more happens.
+/// Clients at rest, with all the room they want, get everything of a burst after which nothing more happens.
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_large_burst_comes_without_a_further_change() {
     for speech in Speech::all() {
@@ -63,7 +64,7 @@ async fn the_end_of_a_large_burst_comes_without_a_further_change() {
             client.hello("felix").await;
             world.status(SyncStatus::ResyncInProgress);
             client.until("the stream", |client| client.status == SyncStatus::ResyncInProgress).await;
-            // What no compression makes smaller.
+            // Bytes that do not compress.
             let noise = |n: u64| {
                 let mut rng = rand::rngs::StdRng::seed_from_u64(n);
                 let mut value = vec![0; len];
@@ -133,7 +134,7 @@ async fn a_key_that_begins_with_another_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_filter_shows_only_what_was_asked_for() {
+async fn a_filter_shows_only_its_keys() {
     let mut world = World::new(config());
     world.put(&[("/a/1", "1"), ("/b/1", "1")]);
     let speech = Speech::Native { compression: "zstd", prefixes: vec!["/a/".to_owned()] };

@@ -6,6 +6,7 @@ use tokio::time::Instant;
 
 use super::harness::*;
 use crate::model::SyncStatus;
+use crate::outlet::Outlet as _;
 use crate::syncserver::Config;
 
 #[tokio::test(start_paused = true)]

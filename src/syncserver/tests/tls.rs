@@ -1,4 +1,4 @@
-//! TLS under the protocol: handshakes that stall, that fail, that work. Who is let in is decided elsewhere.
+//! TLS under the protocol: handshakes that stall, fail, or succeed. Other tests check which certificates are accepted.
 
 use std::sync::Arc;
 use std::time::Duration;

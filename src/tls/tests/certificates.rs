@@ -1,4 +1,4 @@
-//! Certificates that rustls does not read, and what a CA file may hold beside authorities that are in force.
+//! Certificates that rustls does not read, and other content of a CA file than authorities that are in force.
 
 use rcgen::SigningKey;
 use tokio_rustls::rustls;
@@ -30,7 +30,7 @@ fn pem_of(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
 }
 
-/// What Calico's own guide to certificates makes, and what a single self-signed certificate for everything looks like.
+/// The certificates of Calico's own guide, and a single self-signed certificate for everything.
 #[tokio::test]
 async fn certificates_that_only_go_reads_are_verified_as_well() {
     struct Case {
@@ -155,7 +155,7 @@ async fn certificates_that_only_go_reads_are_verified_as_well() {
                 _ => panic!("{}, the {side} says {outcome:?}, expected {:?}", case.what, case.expected),
             }
         }
-        // And who it is counts as for all others.
+        // And its name counts as for all others.
         let mut config = server_config(&good_server, identity(Some("somebody"), None));
         config.ca_file = Some(odd_client.ca.clone());
         let server = ServerTls::load(config).unwrap();
@@ -165,7 +165,7 @@ async fn certificates_that_only_go_reads_are_verified_as_well() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_key_for_an_old_certificate_is_refused() {
+async fn a_peer_without_the_key_of_an_old_certificate_is_refused() {
     let ca = Ca::new("good");
     let folder = TempDir::new().unwrap();
     let server_files = ca.server(folder.path());
@@ -209,7 +209,7 @@ fn what_is_no_certificate_in_a_ca_file_is_passed_over() {
     assert!(error.contains("parse CA file"), "{error}");
 }
 
-/// A certificate in the CA file that is no authority's is trusted as it is, and not what its owner signs.
+/// A certificate in the CA file that is no authority's is trusted as it is; certificates that its owner signs are not.
 #[tokio::test]
 async fn who_is_listed_and_no_authority_vouches_for_nobody() {
     let ca = Ca::new("good");
@@ -274,7 +274,7 @@ async fn an_authority_whose_time_is_over_counts_for_nothing() {
             }
         }
     }
-    // The same for a client that trusts nobody else.
+    // The same for a client that trusts no other certificate.
     let over_server = over.server(folder.path());
     let files = good.client(folder.path(), CLIENT_CN, None);
     let mut config = server_config(&over_server, identity(Some(CLIENT_CN), None));

@@ -1,4 +1,4 @@
-//! Chains one by one: what may stand between a peer's certificate and those of the CA file, and how refusals read.
+//! Chains one by one: the certificates between a peer's and those of the CA file, and the words of refusals.
 
 use std::io;
 
@@ -69,7 +69,7 @@ fn an_authority_in_between_is_sent_or_listed() {
         good(&[der(&middle)], &[der(&leaf), der(&middle)]);
         refused(&[der(&root)], &[der(&leaf)], purpose, "lack the authorities in between");
         refused(&[der(&stranger)], &[der(&leaf), der(&middle)], purpose, "does not lead to");
-        // Who sends an authority is not trusted for that, not even with its root.
+        // A peer that sends an authority is not trusted for that, not even with its root.
         refused(&[der(&stranger)], &[der(&leaf), der(&middle), der(&root)], purpose, "does not lead to");
         refused(&[], &[der(&leaf), der(&middle), der(&root)], purpose, "does not lead to");
     }
@@ -167,7 +167,7 @@ fn a_listed_v1_certificate_vouches_for_others_only_if_self_issued() {
     let below = under(&first, named("peer"));
     let listed = [old(&first, &first)];
     verdict(&listed, &[der(&below)], Purpose::Client).unwrap();
-    // Sent, it vouches for nobody.
+    // When the peer sends it, it does not count.
     let [sent] = listed;
     refused(&[der(&root)], &[der(&below), sent], Purpose::Client, "basic constraints do not say");
 }

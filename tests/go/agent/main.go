@@ -1,7 +1,7 @@
-// Command agent is a client of Calico's sync protocol on nothing but encoding/gob and golang/snappy.
+// Command agent is a client of Calico's sync protocol that uses only encoding/gob and golang/snappy.
 //
-// It shows that what the daemon sends is what Go's own decoder understands, without any code of ours or of Calico's in
-// between. It follows one syncer over N connections and, on request, prints what each of them ended with.
+// It shows that Go's own decoder understands the daemon, without any code of ours or of Calico's in
+// between. It follows one syncer over N connections and, on request, prints the final state of each.
 //
 //	agent -server HOST:PORT -syncer felix -clients 100 -compress=true -until KEY -timeout 30s
 //
@@ -242,7 +242,7 @@ func follow(s settings, r *report) error {
 	return nil
 }
 
-// digest sums up keys and values in key order, so that two states can be compared by a line of text.
+// digest hashes keys and values in key order, so that two states can be compared by a line of text.
 func digest(state map[string]SerializedUpdate) string {
 	keys := make([]string, 0, len(state))
 	for key := range state {

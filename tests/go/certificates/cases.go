@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// testCase is what a peer shows, and what the other side trusts.
+// testCase is the chain that a peer shows, and the authorities that the other side trusts.
 type testCase struct {
 	name  string
 	roots []*cert
@@ -18,7 +18,7 @@ type testCase struct {
 	shake bool
 }
 
-// leaves are end entities' certificates by form; what a form says may be changed further.
+// forms are end entities' certificates by form, which further conditions may change.
 var forms = map[string]func(*spec){
 	"v3":       func(*spec) {},
 	"v1":       func(s *spec) { s.version1 = true },
@@ -29,7 +29,7 @@ var forms = map[string]func(*spec){
 
 var formNames = []string{"v3", "v1", "no-CA", "CA", "sign-key"}
 
-// conditions are what an authority's certificate may say, one at a time.
+// conditions are changes to an authority's certificate, one at a time.
 var conditions = []struct {
 	name  string
 	apply func(*spec)
@@ -134,7 +134,7 @@ func matrix() []testCase {
 	lower := authority("lower").issue(middle)
 	stranger := authority("stranger").issue(nil)
 
-	// What end entities' certificates say, below an authority and below two.
+	// Conditions of end entities' certificates, below one authority and below two.
 	leafConditions := slices.Clone(conditions)
 	for _, form := range formNames {
 		for _, condition := range leafConditions {
@@ -153,7 +153,7 @@ func matrix() []testCase {
 		}
 	}
 
-	// Ways to an authority that is trusted.
+	// Ways to a trusted authority.
 	crossed := func() spec { s := authority("middle"); return s }().issue(stranger) // middle's key, by another authority
 	newRoot := authority("new root").issue(nil)
 	newByOld := authority("new root").issue(root)
@@ -199,7 +199,7 @@ func matrix() []testCase {
 		}
 	}
 
-	// What authorities' certificates say, in every place.
+	// Conditions of authorities' certificates, in every place.
 	for _, condition := range conditions {
 		top := authority("root of " + condition.name)
 		condition.apply(&top)
@@ -230,7 +230,7 @@ func matrix() []testCase {
 		}
 	}
 
-	// Certificates of end entities that are listed, and what they sign.
+	// Listed certificates of end entities, and certificates signed by them.
 	for _, form := range formNames {
 		for _, self := range []bool{false, true} {
 			issuer := root
@@ -255,7 +255,7 @@ func matrix() []testCase {
 	add(true, "SHA-512 under the leaf", list(root), list(leaf("v3", func(s *spec) {
 		s.change = func(c *x509.Certificate) { c.SignatureAlgorithm = x509.ECDSAWithSHA512 }
 	}).issue(root)))
-	// Few of them: long keys take long.
+	// Few cases: long keys take long.
 	longRoot := func() spec { s := authority("long root"); s.key = "RSA-4096"; return s }().issue(nil)
 	add(true, "RSA-4096 under the leaf", list(longRoot), list(leaf("v3", nil).issue(longRoot)))
 	add(true, "RSA-4096 of the leaf", list(root), list(leaf("v3", func(s *spec) { s.key = "RSA-4096" }).issue(root)))
@@ -264,7 +264,7 @@ func matrix() []testCase {
 	return cases
 }
 
-// nameCase is a certificate and who it should be.
+// nameCase is a certificate and the names that are wanted of it.
 type nameCase struct {
 	name, wantedCN, wantedURI string
 	subject                   pkix.Name

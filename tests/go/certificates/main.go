@@ -1,9 +1,9 @@
-// What Go's crypto/tls says of certificates, for a test that compares it with what Bulrush says.
+// Go's crypto/tls's verdicts on certificates, for a test that compares them with Bulrush's.
 //
 //	certificates matrix   prints cases, a JSON object in each line: certificates, and Go's verdict on them in both roles
 //	certificates peer     reads a JSON object from each line of its input, takes part in one handshake, prints how it ended
 //
-// Certificates and keys are made anew at each start; nothing is read or written but the standard streams and loopback.
+// Certificates and keys are made anew at each start; only the standard streams and loopback are used.
 package main
 
 import (
@@ -26,10 +26,10 @@ type line struct {
 	Chain     [][]byte `json:"chain"`
 	Key       []byte   `json:"key"`
 	Handshake bool     `json:"handshake"`
-	// Why Go refuses such a client or server; empty: it does not.
+	// Reasons for which Go refuses such a client or server; empty: it accepts.
 	Client string `json:"client"`
 	Server string `json:"server"`
-	// Who it has to be; only where that is what the case is about.
+	// Wanted names; only in cases about names.
 	WantedCN  string `json:"wanted_cn,omitempty"`
 	WantedURI string `json:"wanted_uri,omitempty"`
 	Fits      bool   `json:"fits"`
@@ -43,7 +43,7 @@ func bytesOf(certs []*cert) [][]byte {
 	return all
 }
 
-// verdict is what crypto/tls does with a peer's certificates before it looks at signatures of the handshake.
+// verdict checks a peer's certificates as crypto/tls does, before the signatures of the handshake.
 func verdict(roots, chain [][]byte, usage x509.ExtKeyUsage) string {
 	options := x509.VerifyOptions{
 		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{usage},
@@ -88,7 +88,7 @@ func printMatrix() {
 	for _, c := range nameCases() {
 		made := spec{name: "named", subject: &c.subject, uris: c.uris, hosts: c.hosts}.issue(root)
 		l := line{Name: c.name, Chain: [][]byte{made.der}, WantedCN: c.wantedCN, WantedURI: c.wantedURI}
-		// Calico's rule: either of two names will do, and the only one that is wanted must fit.
+		// Calico's rule: if two names are wanted, either will do; if one is wanted, it must fit.
 		l.Fits = c.wantedCN != "" && made.parsed.Subject.CommonName == c.wantedCN
 		for _, uri := range made.parsed.URIs {
 			l.Fits = l.Fits || c.wantedURI != "" && uri.String() == c.wantedURI
@@ -99,9 +99,9 @@ func printMatrix() {
 	}
 }
 
-// order is a handshake to take part in.
+// order describes a handshake to take part in.
 type order struct {
-	// To connect to as a client; empty: listen, and print the address first.
+	// Server to connect to as a client; empty: listen, and print the address first.
 	Address string   `json:"address"`
 	Chain   [][]byte `json:"chain"`
 	Key     []byte   `json:"key"`
@@ -117,7 +117,8 @@ func (o order) config() (*tls.Config, error) {
 	}
 	shown := tls.Certificate{Certificate: o.Chain, PrivateKey: key}
 	config := &tls.Config{
-		// Shown whatever the other side says it trusts, and the other side is believed: its verdict is what is asked for.
+		// The certificate is shown whatever the other side trusts, and the other side's certificate is accepted: only its
+		// verdict is of interest.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &shown, nil },
 		Certificates:         []tls.Certificate{shown},
 		InsecureSkipVerify:   true,
@@ -166,7 +167,7 @@ func (o order) follow(out io.Writer) error {
 		_, err := conn.Write([]byte("hello"))
 		return err
 	}
-	// Under TLS 1.3 only what the server says next shows that it has accepted us.
+	// Under TLS 1.3 only the server's next message shows that it has accepted us.
 	_, err = io.ReadFull(conn, make([]byte, 5))
 	return err
 }

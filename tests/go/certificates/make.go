@@ -32,7 +32,7 @@ var keys = struct {
 	made map[string]crypto.Signer
 }{made: map[string]crypto.Signer{}}
 
-// key returns a key; kind is one of the names below, which tells several keys of a kind apart, except of RSA.
+// key returns a key. kind is one of the names below; which tells several keys of a kind apart, except for RSA.
 func key(kind, which string) crypto.Signer {
 	if strings.HasPrefix(kind, "RSA") {
 		which = "" // they take long to make
@@ -56,7 +56,7 @@ func key(kind, which string) crypto.Signer {
 	case "RSA-2048":
 		made = must(rsa.GenerateKey(rand.Reader, 2048))
 	case "RSA-4096":
-		// Of four primes, which are found faster than two; nothing but the time it takes shows the difference.
+		// Of four primes, which are found faster than two; otherwise it makes no difference.
 		made = must(rsa.GenerateMultiPrimeKey(rand.Reader, 4, 4096))
 	case "Ed25519":
 		_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -74,7 +74,7 @@ func key(kind, which string) crypto.Signer {
 var (
 	now    = time.Now()
 	serial = big.NewInt(1)
-	// Extended key usages by name; "unknown" is one that nobody knows.
+	// Extended key usages by name; "unknown" is an unknown usage.
 	usages = map[string][]x509.ExtKeyUsage{
 		"none": nil, "unknown": nil,
 		"server": {x509.ExtKeyUsageServerAuth},
@@ -85,7 +85,7 @@ var (
 	}
 )
 
-// spec says what a certificate is like. The zero value is an X.509 v3 end entity's, valid now, without extensions.
+// spec describes a certificate. The zero value is an X.509 v3 end entity's, valid now, without extensions.
 type spec struct {
 	name      string // common name of the subject
 	key       string // kind of its key
@@ -104,8 +104,8 @@ type spec struct {
 	hosts     []string
 	subject   *pkix.Name
 	change    func(*x509.Certificate)
-	critical  bool // has a critical extension that nobody knows
-	harmless  bool // has such an extension that is not critical
+	critical  bool // has an unknown critical extension
+	harmless  bool // has an unknown extension that is not critical
 	policyReq bool
 }
 
@@ -195,7 +195,7 @@ func (s spec) issue(issuer *cert) *cert {
 	return &cert{der, must(x509.ParseCertificate(der)), own}
 }
 
-// withoutConditions is the parent as the library wants it: with a subject and nothing that it would object to.
+// withoutConditions is the parent for the library: with a subject, and without fields that the library would refuse.
 func withoutConditions(parent *x509.Certificate) *x509.Certificate {
 	return &x509.Certificate{Subject: parent.Subject, RawSubject: parent.RawSubject, SubjectKeyId: parent.SubjectKeyId}
 }

@@ -1,7 +1,7 @@
-// Command wirevectors writes the project's own small set of wire vectors, with nothing but encoding/gob and
+// Command wirevectors writes the project's own small set of wire vectors, using only encoding/gob and
 // golang/snappy: go run . ../../vectors/wire
 //
-// Every stream has been read back by Go's own decoder before it is written. The files' names begin with "own_".
+// Every stream is read back by Go's own decoder before it is written. The files' names begin with "own_".
 package main
 
 import (
@@ -247,7 +247,7 @@ func main() {
 		write(name, M{"category": "session", "description": "Both directions of a compressed session.", "client_to_server_hex": hex.EncodeToString(cb), "server_to_client_hex": hex.EncodeToString(bytes.Join([][]byte{b1, b2, b3}, nil)),
 			"client_to_server": M{"decoded": descs(c), "message_ends": ce, "outcome": "ok"},
 			"server_to_client": []any{seg(0, b1, "gob", "MsgDecoderRestart", s1), seg(len(b1), b2, "snappy+gob", "MsgDecoderRestart", s2), seg(len(b1)+len(b2), b3, "snappy+gob", "EOF", s3)},
-			// The values of the end are those of the snapshot, so only the status is news; nobody has the key that is gone.
+			// The final values equal the snapshot's, so only the status is new; the deleted key was never sent.
 			"client_callbacks": []any{M{"status": 1}, M{"updates": []any{
 				M{"key": "/calico/v1/config/LogSeverityScreen", "value": "Info", "revision": "12", "ttl_ns": 0, "update_type": 1},
 				M{"key": "/calico/resources/v3/projectcalico.org/profiles/kns.default", "value": `{"kind":"Profile","metadata":{"resourceVersion":"1309"}}`, "revision": "1309", "ttl_ns": 1500000000, "update_type": 1},

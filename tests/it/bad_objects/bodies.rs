@@ -1,9 +1,9 @@
-//! Good objects of every kind that is converted, to be damaged.
+//! Good objects of every converted kind, to be damaged by tests.
 
 use bulrush::datastore::Dialect;
 use serde_json::{Value as Json, json};
 
-/// Where Calico's kinds are kept.
+/// API group in which a kind is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// `crd.projectcalico.org/v1`.
@@ -37,7 +37,7 @@ pub(super) struct Good {
 const CALICO: &str = "projectcalico.org";
 
 impl Good {
-    /// Where its objects can be.
+    /// The groups that its objects can be in.
     pub(super) fn places(&self) -> &'static [Place] {
         if self.group == CALICO { &[Place::CrdV1, Place::V3] } else { &[Place::Native] }
     }
@@ -74,7 +74,7 @@ impl Good {
     }
 
     fn name(&self, number: usize) -> String {
-        // Another one goes to agents whole.
+        // An object of another name goes to agents whole.
         if self.kind == "ClusterInformation" && number == 2 {
             return "default".to_owned();
         }

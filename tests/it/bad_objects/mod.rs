@@ -1,5 +1,5 @@
-//! Objects that nobody should write: each goes the whole road from a datastore to the snapshot cache's door, beside a good one
-//! of its kind. It may cost its own keys, it is named, and it costs nobody else anything.
+//! Bad objects: each goes the whole way from a datastore into the snapshot cache, beside a good object
+//! of its kind. It may cost its own keys, it is reported, and it affects no other object.
 
 mod bodies;
 mod random;
@@ -9,43 +9,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulrush::calico::pipelines::{self, Flavour};
+use bulrush::calico::processors::Context;
 use bulrush::datastore::memory::MemoryStore;
 use bulrush::datastore::{Event, Kind, Object, ObjectId};
 use bulrush::decoupler;
+use bulrush::demand::Demand;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
+use bulrush::model::SyncerName;
 use bulrush::model::{SyncStatus, SyncerEvent};
+use bulrush::pipeline::Stages;
 use bulrush::problems::{MAX_TEXT, ProblemBook};
 use bulrush::syncer::kind_watch::KindHub;
-use bulrush::syncer::pipelines::{self, Flavour};
-use bulrush::syncer::processors::Context;
-use bulrush::syncer::watcher_cache::WatcherCache;
-use bulrush::syncer::watcher_syncer::WatcherSyncer;
-use bulrush::validate::filter::ValidationFilter;
 use serde_json::Value as Json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use bodies::{Good, Place};
 
-/// How long a step may take, in paused time.
+/// Longest time for a step, in paused time.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// What all syncers' agents would hold: by syncer and key.
-type View = BTreeMap<(SyncerType, String), String>;
+/// The content of all syncers' agents, by syncer and key.
+type View = BTreeMap<(SyncerName, String), String>;
 
-/// The pipelines of all syncers over one store, with two good objects of a kind and room for damage.
+/// The pipelines of all syncers over one store with two good objects of a kind, the second of which a test damages.
 struct Road {
     kind: Kind,
     place: Place,
     good: Good,
     store: MemoryStore,
     revision: u64,
-    ends: Vec<(SyncerType, decoupler::Receiver, ProblemBook)>,
+    ends: Vec<(SyncerName, decoupler::Receiver, ProblemBook)>,
     view: View,
-    /// What there is while both objects are good, and what of that is of the second one.
+    /// The content while both objects are good, and the second object's part of it.
     whole: View,
-    own: BTreeSet<(SyncerType, String)>,
+    own: BTreeSet<(SyncerName, String)>,
     tasks: JoinSet<()>,
 }
 
@@ -59,20 +58,13 @@ impl Road {
         let mut ends = Vec::new();
         let mut kind = None;
         for spec in pipelines::calico(Flavour::Kubernetes, &Context::default()) {
-            let (metrics, problems) = (SyncerMetrics::unregistered(spec.syncer), ProblemBook::new(spec.syncer));
-            let cache = |source: pipelines::Source| {
-                let wanted = |known: &&Kind| known.name == good.kind && known.group == good.group;
-                kind = kind.take().or_else(|| source.kinds.iter().find(wanted).cloned());
-                WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
-            };
-            let caches = spec.sources.into_iter().map(cache).collect();
-            let (to_filter, from_syncer) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
-            let (to_cache, received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
-            let syncer = WatcherSyncer::new(spec.syncer, caches, &mut hub, to_filter);
-            let filter = ValidationFilter::new(metrics, problems.clone(), None);
-            tasks.spawn(syncer.run(cancel.clone()));
-            tasks.spawn(filter.run(from_syncer, to_cache, cancel.clone()));
-            ends.push((spec.syncer, received, problems));
+            let wanted = |known: &&Kind| known.name == good.kind && known.group == good.group;
+            let mut kinds = spec.sources.iter().flat_map(|source| &source.kinds);
+            kind = kind.or_else(|| kinds.find(wanted).cloned());
+            let (syncer, metrics) = (spec.syncer, SyncerMetrics::unregistered());
+            let (stages, received) = Stages::new(spec, &metrics, &mut hub, Demand::default());
+            ends.push((syncer, received, stages.problems().clone()));
+            tasks.spawn(stages.run(cancel.clone()));
         }
         let kind = kind.unwrap_or_else(|| panic!("{} is watched by some syncer", good.kind));
         let mut road = Self {
@@ -112,7 +104,7 @@ impl Road {
         Object { id: self.id(number), revision, dialect: self.place.dialect(), body: body.to_string().into() }
     }
 
-    /// Writes the second object as this text, and waits until nothing moves. No syncer may leave in-sync for that.
+    /// Writes the second object as this text, and waits until nothing moves. All syncers have to stay in sync.
     async fn put(&mut self, body: &str) {
         self.revision += 1;
         let revision = self.revision.to_string().into();
@@ -122,13 +114,13 @@ impl Road {
         assert_eq!(self.settle().await, [], "{}: no status changes", self.good.kind);
     }
 
-    /// Waits until nothing moves, and returns the statuses that were told.
-    async fn settle(&mut self) -> Vec<(SyncerType, SyncStatus)> {
+    /// Waits until nothing moves, and returns the statuses that arrived.
+    async fn settle(&mut self) -> Vec<(SyncerName, SyncStatus)> {
         let mut statuses = Vec::new();
         let mut events = Vec::new();
         for (syncer, received, _) in &mut self.ends {
             let until = tokio::time::Instant::now() + SETTLE;
-            // In paused time the clock moves only when no task can: then everything has arrived.
+            // In paused time the clock moves only when no task can run: then everything has arrived.
             while let Ok(count) = tokio::time::timeout_at(until, received.recv_batch(&mut events, 1)).await {
                 assert_ne!(count, 0, "the pipeline runs");
             }
@@ -154,22 +146,22 @@ impl Road {
         statuses
     }
 
-    /// The second object's keys that are there now, whatever their values.
-    fn left(&self) -> BTreeSet<&(SyncerType, String)> {
+    /// The second object's keys that are there now, with any value.
+    fn left(&self) -> BTreeSet<&(SyncerName, String)> {
         self.view.keys().filter(|key| self.own.contains(*key)).collect()
     }
 
-    /// What is reported, as `name: reason`.
+    /// The reported problems, as `name: reason`.
     fn problems(&self) -> Vec<String> {
         let of_book = |(_, _, book): &(_, _, ProblemBook)| book.snapshot(100);
         let problems = self.ends.iter().flat_map(of_book);
         problems.map(|problem| format!("{}: {}", problem.subject.name, problem.reason)).collect()
     }
 
-    /// What has to hold whatever the second object is.
+    /// Checks that hold for any damage of the second object.
     fn check_others(&self, damage: &str) {
         for (key, value) in self.whole.iter().filter(|(key, _)| !self.own.contains(*key)) {
-            assert_eq!(self.view.get(key), Some(value), "{damage}: {key:?} is another's");
+            assert_eq!(self.view.get(key), Some(value), "{damage}: {key:?} of another object has changed");
         }
         let object = format!("{} {}", self.kind, self.id(2));
         for (syncer, _, book) in &self.ends {
@@ -183,15 +175,15 @@ impl Road {
         }
     }
 
-    /// Makes the second object good again, which has to make everything as it was.
+    /// Repairs the second object, after which everything has to be as before.
     async fn heal(&mut self, damage: &str) {
         let body = self.good.body(2, self.place).to_string();
         self.put(&body).await;
-        assert_eq!(self.problems(), [""; 0], "{damage}: what is over is forgotten");
+        assert_eq!(self.problems(), [""; 0], "{damage}: no problem is left after the repair");
         for (key, value) in &self.whole {
             assert_eq!(self.view.get(key), Some(value), "{damage}: {key:?} is back");
         }
         let left: Vec<_> = self.view.keys().filter(|key| !self.whole.contains_key(*key)).collect();
-        assert!(left.is_empty(), "{damage}: {left:?} outlive it");
+        assert!(left.is_empty(), "{damage}: {left:?} stay after the repair");
     }
 }

@@ -7,23 +7,23 @@ use super::Road;
 use super::bodies::all;
 use crate::paused::in_paused_time;
 
-/// How deep JSON may be nested before nobody reads it, and more.
+/// Depth of nested JSON beyond all readers' limits.
 const DEEP: usize = 300;
 /// Longer than any name may be.
 const LONG: usize = 100_000;
 
-/// What is done to a place in an object.
+/// Damage to a place in an object.
 #[derive(Clone, Debug)]
 enum Damage {
     Set(Json),
     Remove,
-    /// Put into a list, or its fields put into one in order.
+    /// Put into a list; an object's fields become a list in order.
     List,
-    /// Its fields or elements, twice.
+    /// Its fields or elements are there twice.
     Twice,
     Long,
     Deep,
-    /// Written twice, with another value first: only text can have that.
+    /// Written twice, with another value first, which only text allows.
     Duplicate,
 }
 
@@ -66,7 +66,7 @@ fn damage() -> impl Strategy<Value = Damage> {
     ]
 }
 
-/// JSON pointers to everything in it but the names by which the store knows it.
+/// JSON pointers to all places except the names by which the store knows the object.
 fn places(json: &Json, here: &str, out: &mut Vec<String>) {
     let children: Vec<(String, &Json)> = match json {
         Json::Object(fields) => {
@@ -136,7 +136,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn damage_costs_its_object_at_most_and_nobody_else(
+    fn damage_affects_only_its_own_object(
         which in any::<prop::sample::Index>(),
         place in any::<prop::sample::Index>(),
         attempts in prop::collection::vec(prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..4), 1..6),
@@ -167,8 +167,8 @@ fn bodies_that_are_not_json_at_all() {
                     let shown = format!("{} {place:?} {text:?}", good.kind);
                     road.put(text).await;
                     road.check_others(&shown);
-                    // `null` is an object without content to Go, and here a wrong type.
-                    assert!(!road.problems().is_empty(), "{shown}: it is named");
+                    // `null` is an empty object for Go, and a wrong type here.
+                    assert!(!road.problems().is_empty(), "{shown}: it is reported");
                     road.heal(&shown).await;
                 }
             });

@@ -1,23 +1,23 @@
-//! What each kind makes of what is wrong with it: gone, blanked in part, left out in part, or no matter at all.
+//! The effect of each fault on an object of each kind: the object is gone, is blanked or left out in part, or is unaffected.
 
 use serde_json::{Value as Json, json};
 
 use super::bodies::{Place, all, of};
-use super::{Road, SyncerType};
+use super::{Road, SyncerName};
 use crate::paused::in_paused_time;
 
-/// What becomes of a bad object.
+/// Outcome of a bad object.
 #[derive(Clone, Copy, Debug)]
 enum Then {
-    /// All its keys are gone, and it is reported with this.
+    /// All its keys are gone, and it is reported with this text.
     Gone(&'static str),
-    /// Keys with one of these texts in them are gone, the others stay; it is reported with the last text.
+    /// Keys that contain one of these texts are gone, the others stay; it is reported with the last text.
     Partly(&'static [&'static str], &'static str),
-    /// All its keys stay (with what is good of it, or as they were), and it is reported with this.
+    /// All its keys stay (with the good parts, or as they were), and it is reported with this text.
     Stays(&'static str),
-    /// All its keys stay, and there is nothing to report: the field is not read, or Calico drops what is bad of it.
+    /// All its keys stay, and nothing is reported: the field is not read, or Calico drops the bad part.
     Fine,
-    /// Its keys are gone, which is no fault.
+    /// Its keys are gone, and nothing is reported: it is no fault.
     Left,
 }
 use Then::{Fine, Gone, Left, Partly, Stays};
@@ -46,7 +46,7 @@ fn run(kind: &str, group: &str, rows: Vec<Row>) {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// Sets what the pointer names, also where there was nothing.
+/// Sets the value at the pointer, also where there was none.
 fn set(body: &mut Json, pointer: &str, value: Json) {
     let (parent, name) = pointer.rsplit_once('/').expect("a pointer begins with a slash");
     let name = name.replace("~1", "/");
@@ -63,7 +63,7 @@ fn verdict(road: &Road, then: Then) -> Result<(), String> {
     let as_expected = match then {
         Gone(part) => left.is_empty() && reported(part),
         Partly(gone, part) => {
-            let stays = |key: &&(SyncerType, String)| !gone.iter().any(|part| key.1.contains(part));
+            let stays = |key: &&(SyncerName, String)| !gone.iter().any(|part| key.1.contains(part));
             left == own.iter().filter(stays).collect() && reported(part)
         }
         Stays(part) => left == own.iter().collect() && reported(part),
@@ -73,13 +73,13 @@ fn verdict(road: &Road, then: Then) -> Result<(), String> {
     if as_expected { Ok(()) } else { Err(format!("left {left:?}, reported {problems:?}")) }
 }
 
-/// A text at the limit of names, and one beyond.
+/// A text of this length, for names at their limit and beyond.
 fn name(length: usize) -> Json {
     "x".repeat(length).into()
 }
 
 #[test]
-fn metadata_of_wrong_types_cost_the_object_whatever_its_kind() {
+fn metadata_of_wrong_types_costs_an_object_of_any_kind() {
     let mut failures = Vec::new();
     for good in all() {
         for place in good.places() {
@@ -102,14 +102,14 @@ fn metadata_of_wrong_types_cost_the_object_whatever_its_kind() {
                     road.put(&body.to_string()).await;
                     road.check_others(&shown);
                     let reason = road.problems().join("; ");
-                    // A pod's endpoint is plumbed in already, and configuration that cannot be read is not unset.
+                    // A pod's endpoint is in use already, and unreadable configuration is not unset.
                     let kept = ["Pod", "FelixConfiguration", "ClusterInformation"].contains(&good.kind);
                     if !reason.contains(part) || (!kept && !road.left().is_empty()) {
                         failures.push(format!("{shown}: left {:?}, reported {reason:?}", road.left()));
                     }
                     road.heal(&shown).await;
                 }
-                // Null is nothing, unknown fields are nobody's, bookkeeping is not even looked at.
+                // Null counts as missing, unknown fields are ignored, bookkeeping fields are not read.
                 for (pointer, value) in [
                     ("/metadata/labels", Json::Null),
                     ("/metadata/annotations", json!({})),
@@ -145,7 +145,7 @@ fn metadata_of_wrong_types_cost_the_object_whatever_its_kind() {
 }
 
 #[test]
-fn metadata_that_whole_objects_are_checked_for() {
+fn metadata_of_objects_that_agents_get_whole() {
     for kind in [("Service", ""), ("EndpointSlice", "discovery.k8s.io"), ("BGPPeer", "projectcalico.org")] {
         run(
             kind.0,
@@ -328,7 +328,7 @@ fn nodes() {
         let (pointer, value) = annotation(name, value);
         rows.push((String::leak(pointer), value, then));
     }
-    // Absent rather than bad: no report, and only the key of that address is gone.
+    // The address is absent rather than bad: no report, and only its key is gone.
     let (tunnel, rows): (Vec<Row>, Vec<Row>) = rows.into_iter().partition(|row| matches!(row.2, Partly(_, "")));
     run("Node", "", rows);
     let good = of("Node", "");
@@ -352,7 +352,7 @@ fn network_policies_of_kubernetes() {
     for (kind, group) in
         [("NetworkPolicy", "networking.k8s.io"), ("StagedKubernetesNetworkPolicy", "projectcalico.org")]
     {
-        // A staged policy with a rule whose ports are none is not sent at all.
+        // A staged policy with a bad port in a rule is not sent at all.
         let ports = if kind == "NetworkPolicy" { Stays("spec.ingress[0]") } else { Gone("spec.ingress[0]") };
         run(
             kind,
@@ -374,7 +374,7 @@ fn network_policies_of_kubernetes() {
                 ("/spec/ingress/0/ports/0", json!([["TCP", 80]]), Gone("spec.ingress[0].ports[0]")),
                 ("/spec/ingress/0/ports/0/port", json!(80.5), Gone("spec.ingress[0].ports[0].port")),
                 ("/spec/ingress/0/ports/0/port", json!(70_000), ports),
-                // To Calico that is the name of a port, of which validation then thinks otherwise.
+                // Calico takes this as the name of a port, which validation then refuses.
                 ("/spec/ingress/0/ports/0/port", json!(-1), Gone("dst_ports")),
                 ("/spec/ingress/0/ports/0/endPort", json!(7), ports),
                 ("/spec/ingress/0/ports/0/protocol", json!("HTTP"), Gone("protocol")),
@@ -679,7 +679,7 @@ fn bgp_and_configuration() {
             ("/status/agent", json!([]), Gone("status.agent")),
         ],
     );
-    // Not named `default` or after a node, so that agents get it whole and validation looks at every field.
+    // Named neither `default` nor after a node, so that agents get it whole and validation checks every field.
     run(
         "FelixConfiguration",
         "projectcalico.org",

@@ -1,5 +1,5 @@
-//! What is rendered, applied to a real API server; then the binary with what its container is given, as the service account
-//! that was applied.
+//! Renderings applied to a real API server; then the binary with its container's arguments and variables, as the applied
+//! service account.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,23 +8,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
-use bulrush::model::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
+use bulrush::calico::kinds::{CLUSTER_INFORMATION, IP_POOL, K8S_NODE, TIER, VM_INSTANCE_MIGRATION};
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{Patch, PatchParams};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use serde_json::{Value, json};
 
-use super::pod::{Pod, Running};
+use super::pod::Pod;
 use super::render::{Rendered, kustomization, variants};
 use crate::apiserver::crds::{CrdGroup, DEFINITIONS, custom_kinds, definition, served_at, watched_kinds};
 use crate::apiserver::rest::Rest;
 use crate::apiserver::{ApiServer, Auth};
-use crate::daemon::{eventually, http_get};
+use crate::daemon::{Running, eventually, http_get};
 use crate::real_etcd::free_port;
 
-/// Namespaces that the renderings want and a fresh API server has not.
+/// Namespaces of the renderings that a fresh API server does not have.
 const NAMESPACES: [&str; 2] = ["calico-system", "calico-helm"];
-/// Plural of every kind that is rendered.
+/// Plural of every rendered kind.
 const PLURALS: [(&str, &str); 14] = [
     ("ClusterRole", "clusterroles"),
     ("ClusterRoleBinding", "clusterrolebindings"),
@@ -42,7 +42,7 @@ const PLURALS: [(&str, &str); 14] = [
     ("Namespace", "namespaces"),
 ];
 
-/// Where an object is in the API.
+/// Collection and path of an object in the API.
 fn path(object: &Value) -> anyhow::Result<(String, String)> {
     let kind = object["kind"].as_str().unwrap_or_default();
     let (_, plural) =
@@ -61,7 +61,7 @@ async fn apply(rest: &Rest, rendered: &Rendered) -> anyhow::Result<()> {
     for object in &rendered.objects {
         let (_, path) = path(object)?;
         if object["kind"] == "Pod" {
-            // A pod can hardly be changed: helm deletes the one of the test before, if there is one.
+            // Most of a pod cannot be changed: helm deletes the pod of an earlier test, if there is one.
             let _ = rest.delete(&path).await;
         }
         rest.apply_strictly(&path, object).await.with_context(|| rendered.name.clone())?;
@@ -77,7 +77,7 @@ async fn prepare(rest: &Rest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The definition of a kind of the Prometheus operator, as far as names go.
+/// A definition of a kind of the Prometheus operator, with names only.
 fn monitoring_definition(kind: &str) -> Value {
     let plural = format!("{}s", kind.to_lowercase());
     json!({
@@ -107,7 +107,7 @@ const PUBLISHED: [(&str, &str); 7] = [
     ("TYPHA_SHUTDOWNTIMEOUTSECS", "300"),
 ];
 
-/// The overlay says that it has the published variables; what applying takes away otherwise, agents would miss.
+/// The overlay promises the published variables: applying it must not take any away.
 #[test]
 fn the_overlay_has_every_variable_of_the_published_manifests() -> anyhow::Result<()> {
     let overlay = "deploy/overlays/calico-manifest";
@@ -126,8 +126,8 @@ fn the_overlay_has_every_variable_of_the_published_manifests() -> anyhow::Result
 /// The number of Typhas before Bulrush takes their place; the operator's autoscaler has set it.
 const REPLICAS: u32 = 5;
 
-/// Typha as others install it, in what matters for taking its place: by the manifest in kube-system, by the operator with its
-/// mounts in calico-system.
+/// Typha's objects, with the fields that matter for taking its place: as installed by the manifest in kube-system, and by the operator,
+/// with mounts, in calico-system.
 fn typha(namespace: &str) -> [Value; 3] {
     let probe =
         |path: &str| json!({"httpGet": {"host": "localhost", "path": path, "port": 9098}, "timeoutSeconds": 10});
@@ -179,8 +179,8 @@ fn typha(namespace: &str) -> [Value; 3] {
     [deployment, service, budget]
 }
 
-/// The smallest change that the manual gives: another image, and nothing else. The image has the path that the Deployment
-/// starts, if it names one, and the binary understands the words that follow.
+/// The manual's smallest change: only another image. If the Deployment names a program, the image has a program of that
+/// path, and the binary understands the arguments after it.
 async fn swap_image(server: &ApiServer, namespace: &str) -> anyhow::Result<()> {
     let command = format!("kubectl -n {namespace} set image deployment/calico-typha calico-typha=");
     ensure!(super::read("docs/operations.md")?.contains(&command), "the manual has the command of this test");
@@ -191,11 +191,11 @@ async fn swap_image(server: &ApiServer, namespace: &str) -> anyhow::Result<()> {
     let after = deployments.patch("calico-typha", &PatchParams::default(), &Patch::Strategic(&patch)).await?;
     let after = serde_json::to_value(after)?["spec"].take();
     before["template"]["spec"]["containers"][0]["image"] = "bulrush:1".into();
-    ensure!(after == before, "more than the image has changed: {after:#}");
+    ensure!(after == before, "fields other than the image have changed: {after:#}");
 
     let mut container = after["template"]["spec"]["containers"][0].clone();
     understands(&container)?;
-    // Calico 3.32's manifest and operator say nothing and leave it to the image.
+    // Calico 3.32's manifest and operator name no command and leave it to the image.
     container.as_object_mut().map(|container| (container.remove("command"), container.remove("args")));
     understands(&container)
 }
@@ -213,7 +213,7 @@ fn understands(container: &Value) -> anyhow::Result<()> {
     let path = started.remove(0);
     ensure!(super::image::has_program(&path)?, "the image has no {path}");
 
-    // Options only: files of mounts are not here.
+    // Only options are checked: the files of mounts are missing here.
     let variables = container["env"].as_array().into_iter().flatten();
     let variables =
         variables.map(|entry| [&entry["name"], &entry["value"]].map(|text| text.as_str().unwrap_or_default()));
@@ -230,11 +230,12 @@ fn understands(container: &Value) -> anyhow::Result<()> {
         .output()?;
     let said = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success() && said.contains("the configuration is good"), "{said}");
-    ensure!(said.contains("PODNAME"), "what is of no use is named: {said}");
+    ensure!(said.contains("PODNAME"), "a useless variable is named: {said}");
     Ok(())
 }
 
-/// Leaving a field out of what is applied takes nothing from the operator, which owns it too: what leaves the node's network says so.
+/// An applied object that leaves a field out does not remove it, because the operator owns it too. So leaving the node's network
+/// has to be explicit.
 async fn leaves_the_nodes_network(rest: &Rest, rendered: &Rendered) -> anyhow::Result<()> {
     apply(rest, rendered).await?;
     let spec = &rest.get(&path(rendered.deployment()?)?.1).await?["spec"]["template"]["spec"];
@@ -247,8 +248,8 @@ async fn leaves_the_nodes_network(rest: &Rest, rendered: &Rendered) -> anyhow::R
     Ok(())
 }
 
-/// With certificateManagement the operator's certificates are in a folder that an init container fills: the manual says that the
-/// overlay is refused there and in which words, and has another way.
+/// With certificateManagement the operator's certificates are in a folder that an init container fills. The API server refuses the
+/// overlay there; the manual quotes the refusal, and has another way.
 async fn is_refused_beside_certificate_management(rest: &Rest, overlay: &Rendered) -> anyhow::Result<()> {
     let name = "with-certificate-management";
     let [mut typha, ..] = typha("calico-system");
@@ -265,7 +266,7 @@ async fn is_refused_beside_certificate_management(rest: &Rest, overlay: &Rendere
     Ok(())
 }
 
-/// An overlay turns Typha's own objects into ours, and leaves the Service as agents know it.
+/// An overlay turns Typha's own objects into ours, and does not change the Service for agents.
 async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::Result<()> {
     let rest = server.rest();
     let namespace = overlay.deployment()?["metadata"]["namespace"].as_str().context("namespace")?;
@@ -284,7 +285,7 @@ async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::R
         match after["kind"].as_str() {
             Some("Service") => ensure!(after["spec"] == before["spec"], "{after:#}"),
             Some("Deployment") => {
-                // The operator's autoscaler owns the number; otherwise it is what was applied.
+                // The operator's autoscaler owns the number; without the operator it is the applied number.
                 let replicas = overlay.deployment()?["spec"]["replicas"].as_u64();
                 ensure!((namespace == "calico-system") == replicas.is_none(), "{namespace}: {replicas:?}");
                 let expected = replicas.unwrap_or(REPLICAS.into());
@@ -305,8 +306,8 @@ async fn takes_typhas_place(server: &ApiServer, overlay: &Rendered) -> anyhow::R
     Ok(())
 }
 
-/// The overlays take the place of a Typha that is there. Everything else is accepted too, without an unknown field and over what
-/// another rendering has left.
+/// The overlays take the place of an installed Typha. All other renderings are accepted too, without unknown fields and over the
+/// objects of an earlier rendering.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result<()> {
     let Some(all) = variants()? else { return Ok(()) };
@@ -332,7 +333,7 @@ async fn the_api_server_accepts_everything_in_place_of_typha() -> anyhow::Result
     Ok(())
 }
 
-/// A token of the service account that the rendered pods have.
+/// A token of the rendered pods' service account, and the account's name.
 async fn token(rest: &Rest, rendered: &Rendered) -> anyhow::Result<(String, String)> {
     let deployment = rendered.deployment()?;
     let namespace = deployment["metadata"]["namespace"].as_str().context("namespace")?;
@@ -384,7 +385,7 @@ impl Certificates {
     }
 }
 
-/// A rendered pod that runs here, on ports of its own.
+/// A rendered pod that runs on this machine, on ports of its own.
 struct Started {
     process: Running,
     log: PathBuf,
@@ -427,7 +428,7 @@ impl Started {
     }
 }
 
-/// What an agent gets from it within some seconds, as `bulrush dump` prints it.
+/// An agent's data from it, as `bulrush dump` prints them within the time-out.
 fn dump(port: u16, arguments: &[String], timeout: &str) -> anyhow::Result<String> {
     let server = format!("localhost:{port}");
     let output = Command::new(env!("CARGO_BIN_EXE_bulrush"))
@@ -439,8 +440,8 @@ fn dump(port: u16, arguments: &[String], timeout: &str) -> anyhow::Result<String
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The applied account, with no more than the applied role, is enough for the rendered pod: every request is permitted, and
-/// every resource of the role is asked for. Probes answer, agents get their data, the end is clean.
+/// The applied account, with only the applied role, is enough for the rendered pod: every request is permitted, and
+/// every resource of the role is used. Probes answer, agents get their data, the end is clean.
 async fn run_as_applied(
     rendered: &Rendered,
     group: CrdGroup,
@@ -474,9 +475,9 @@ async fn run_as_applied(
     let held = dump(started.sync, arguments, "30").with_context(|| started.log())?;
     ensure!(held.contains("/calico/v1/ipam/v4/pool/10.1.0.0-16") && held.contains("node-1"), "{held}");
     if !arguments.is_empty() {
-        ensure!(dump(started.sync, &[], "1").is_err(), "somebody without a certificate was let in");
+        ensure!(dump(started.sync, &[], "1").is_err(), "an agent without a certificate was let in");
     }
-    // What Typha writes at start was written with the same account.
+    // The objects that Typha writes at start were written with the same account.
     rest.get(&group.path(&CLUSTER_INFORMATION, "", "default")).await?;
     rest.get(&group.path(&TIER, "", "kube-baseline")).await?;
     ensure!(started.process.end()? == Some(0), "{}", started.log());

@@ -1,4 +1,4 @@
-//! The pod of `helm test`: what it asks, asked of a real daemon.
+//! The pod of `helm test`: its question is put to a real daemon.
 
 use std::process::{Command, Output};
 
@@ -20,7 +20,7 @@ fn arguments(rendered: &Rendered) -> anyhow::Result<Vec<String>> {
     Ok(texts.map(str::to_owned).collect())
 }
 
-/// Asks as the pod would, but this server, and with the agent's files of this folder.
+/// Asks this server as the pod would, with the agent's files of this folder.
 fn ask(arguments: &[String], server: &str, files: &str) -> anyhow::Result<Output> {
     let here = |argument: &String| match argument.strip_prefix("--server=") {
         Some(_) => format!("--server={server}"),
@@ -30,7 +30,7 @@ fn ask(arguments: &[String], server: &str, files: &str) -> anyhow::Result<Output
     Ok(command.args(arguments.iter().map(here)).env_clear().output()?)
 }
 
-/// It asks the Service of the chart, and is answered by a replica in sync; without one it fails.
+/// It asks the Service of the chart, and succeeds if a replica in sync answers; otherwise it fails.
 #[test]
 fn the_pod_of_helm_test_asks_as_an_agent_would() -> anyhow::Result<()> {
     let certificates = Certificates::new()?;
@@ -71,14 +71,14 @@ fn the_pod_of_helm_test_asks_as_an_agent_would() -> anyhow::Result<()> {
         let hurried: Vec<String> =
             arguments.iter().map(|argument| argument.replace("--timeout=20", "--timeout=1")).collect();
         let nobody = ask(&hurried, "127.0.0.1:1", &agents)?;
-        ensure!(nobody.status.code() == Some(1), "nobody is there, and it ends with {}", nobody.status);
+        ensure!(nobody.status.code() == Some(1), "no server is there, and it ends with {}", nobody.status);
     }
     Ok(())
 }
 
-/// With TLS and without an agent's certificate it could only fail: there is none.
+/// With TLS and without an agent's certificate the test could only fail, so there is none.
 #[test]
-fn there_is_no_test_that_could_not_pass() -> anyhow::Result<()> {
+fn there_is_no_test_with_tls_without_an_agents_certificate() -> anyhow::Result<()> {
     for (values, pods) in [
         (&[][..], 1),
         (&["tls.enabled=true"], 0),

@@ -1,7 +1,7 @@
-//! The image without a container engine: what the Dockerfile lays out, in a folder that is then the root of the program.
+//! The image without a container engine: the files of the Dockerfile in a folder, which becomes the program's root.
 //!
-//! The binary here is the tests' own and needs the machine's C library, which the image's, being static, does not; so the libraries come
-//! along. What a container runtime adds to every container is there too: `/etc/hosts`.
+//! The binary here is the tests' own, so the machine's C library is added, which the image's static binary does not need.
+//! `/etc/hosts`, which container runtimes add to every container, is there too.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
@@ -14,16 +14,16 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::pod::Running;
 use super::{project, read};
-use crate::daemon::{eventually, free_port, http_get};
+use crate::daemon::{Running, eventually, http_get};
 use crate::need::skip;
+use crate::real_etcd::free_port;
 
 const LAYOUT: &str = "deploy/image/layout";
 const TARGET: &str = "deploy/image/target";
 /// The image's user, as the Dockerfile and the manifests have it.
 const USER: &str = "10001:10001";
-/// A user as OpenShift gives one: of no name, in the group of root.
+/// A user as OpenShift gives one: without a name, in the group of root.
 const SOME_USER: &str = "1000650000:0";
 
 /// Whether the image has a program of this path.
@@ -45,12 +45,12 @@ fn said(output: &Output) -> anyhow::Result<String> {
 /// A folder with the image's files, as the root of programs that run in it.
 struct Root {
     folder: TempDir,
-    /// Whether we may be another user there; otherwise we are root in a namespace of our own.
+    /// Whether the test runs as root and may become another user; otherwise programs run as root of a namespace of their own.
     by_root: bool,
 }
 
 impl Root {
-    /// `None`: this machine lets us change no root, the test returns.
+    /// `None`: this machine does not allow changing the root, the test returns.
     fn new() -> anyhow::Result<Option<Self>> {
         let folder = TempDir::new()?;
         fs::set_permissions(folder.path(), Permissions::from_mode(0o755))?;
@@ -81,7 +81,7 @@ impl Root {
         self.folder.path().join(inside)
     }
 
-    /// A program in there with nothing in its environment, as a user `UID:GID`.
+    /// A program in the root with an empty environment, as user `UID:GID`.
     fn command(&self, user: &str, program: &str) -> Command {
         let mut command;
         if self.by_root {
@@ -91,13 +91,13 @@ impl Root {
             command = Command::new("unshare");
             command.args(["--user", "--map-root-user"]).arg(format!("--root={}", self.folder.path().display()));
         }
-        // For finding chroot; the program has no use for it.
+        // Needed to find chroot; the program does not use it.
         let path = std::env::var("PATH").unwrap_or_default();
         command.arg(program).env_clear().env("PATH", format!("{path}:/usr/sbin:/sbin")).stdin(Stdio::null());
         command
     }
 
-    /// Every file in there.
+    /// All files in the root.
     fn files(&self) -> anyhow::Result<BTreeSet<PathBuf>> {
         let (mut files, mut folders) = (BTreeSet::new(), vec![self.folder.path().to_owned()]);
         while let Some(folder) = folders.pop() {
@@ -114,7 +114,7 @@ impl Root {
     }
 }
 
-/// The libraries that a binary is linked with, none for a static one.
+/// The libraries that a binary is linked with; none for a static binary.
 fn libraries(binary: &str) -> anyhow::Result<Vec<PathBuf>> {
     let output = Command::new("ldd").arg(binary).output().context("run ldd")?;
     let text = String::from_utf8(output.stdout)?;
@@ -122,7 +122,7 @@ fn libraries(binary: &str) -> anyhow::Result<Vec<PathBuf>> {
     Ok(words.map(PathBuf::from).collect())
 }
 
-/// The files, under all their names, as any user.
+/// The image's programs run under all their names, as any user.
 #[test]
 fn the_images_programs_run_with_nothing_else_around_them() -> anyhow::Result<()> {
     let Some(root) = Root::new()? else { return Ok(()) };
@@ -135,7 +135,7 @@ fn the_images_programs_run_with_nothing_else_around_them() -> anyhow::Result<()>
             let text = done(root.command(user, program).args(arguments))?;
             ensure!(text.starts_with("Version: "), "{program} {arguments:?}: {text}");
         }
-        // Its own configuration is in place.
+        // The image's own configuration is in place.
         let text = done(root.command(user, "/usr/bin/bulrush").args(["config", "--check"]))?;
         ensure!(text.contains("the configuration is good"), "{text}");
         let page = done(root.command(user, "/usr/bin/bulrush").args(["config", "-o", "json"]))?;
@@ -148,7 +148,7 @@ fn the_images_programs_run_with_nothing_else_around_them() -> anyhow::Result<()>
     Ok(())
 }
 
-/// The daemon in there serves the README's sample cluster, answers probes and `status`, writes nothing, and ends cleanly.
+/// The daemon in the root serves the README's sample cluster, answers probes and `status`, writes nothing, and ends cleanly.
 #[test]
 fn the_image_serves_the_sample_cluster() -> anyhow::Result<()> {
     let Some(root) = Root::new()? else { return Ok(()) };
@@ -169,7 +169,7 @@ fn the_image_serves_the_sample_cluster() -> anyhow::Result<()> {
         }
         command
     };
-    // Beside the root: nothing in there is ours to write.
+    // Beside the root, where the test may write.
     let beside = TempDir::new()?;
     let log = beside.path().join("log");
     let file = fs::File::create(&log)?;
@@ -192,7 +192,7 @@ fn the_image_serves_the_sample_cluster() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The image's own configuration is enough to start with nothing in the environment.
+/// The image's own configuration is enough to start with an empty environment.
 #[test]
 fn the_images_configuration_is_good_in_an_empty_environment() -> anyhow::Result<()> {
     let run = |arguments: &[&str]| done(Command::new(env!("CARGO_BIN_EXE_bulrush")).args(arguments).env_clear());
@@ -219,7 +219,7 @@ fn the_dockerfile_names_files_that_exist() -> anyhow::Result<()> {
     let toolchain = read("rust-toolchain.toml")?;
     let version = docker.lines().find_map(|line| line.strip_prefix("ARG RUST_VERSION=")).context("ARG RUST_VERSION")?;
     ensure!(toolchain.contains(&format!("\"{version}\"")), "the image is built with the project's toolchain");
-    // Under the names that Calico's images have for Typha, for Deployments whose image alone was replaced.
+    // The names of Typha in Calico's images, for Deployments in which only the image was replaced.
     for name in ["calico", "calico-typha"] {
         ensure!(has_program(&format!("/usr/bin/{name}"))?, "no {name} in the image");
     }
@@ -228,7 +228,7 @@ fn the_dockerfile_names_files_that_exist() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Machines by the names that systems and container engines give them; what cannot be built says why.
+/// Machines by the names of systems and container engines; a platform that cannot be built gives the reason.
 #[test]
 fn every_platform_of_the_image_is_one_of_rusts() -> anyhow::Result<()> {
     let target = |machine: &str| Command::new(project(TARGET)).arg(machine).output();

@@ -1,4 +1,4 @@
-//! What is in `deploy/`, rendered by the real kustomize and helm: complete, true of the code, and accepted by a real API server.
+//! The manifests of `deploy/`, rendered by the real kustomize and helm: complete, true of the code, and accepted by a real API server.
 
 mod applied;
 mod helm_test;
@@ -28,7 +28,7 @@ fn read(path: &str) -> anyhow::Result<String> {
     fs::read_to_string(project(path)).with_context(|| format!("read {path}"))
 }
 
-/// Runs a check on everything that can be rendered; says which rendering failed.
+/// Runs a check on all renderings; names the rendering that failed.
 fn everywhere(check: impl Fn(&Rendered) -> anyhow::Result<()>) -> anyhow::Result<()> {
     for rendered in variants()?.into_iter().flatten() {
         check(&rendered).with_context(|| format!("in {}", rendered.name))?;
@@ -47,11 +47,11 @@ fn options_and_variables_are_known_and_agree_with_ports_and_probes() -> anyhow::
 }
 
 #[test]
-fn roles_permit_exactly_what_is_asked_for() -> anyhow::Result<()> {
+fn roles_permit_exactly_the_needed_requests() -> anyhow::Result<()> {
     everywhere(rbac::check)
 }
 
-/// The chart's defaults mean what the base means; only names and texts that each tool makes differ.
+/// The chart's defaults equal the base, except for names and texts that each tool makes.
 #[test]
 fn the_charts_defaults_are_the_base() -> anyhow::Result<()> {
     let Some(base) = kustomization("deploy/base", &[])? else { return Ok(()) };
@@ -60,12 +60,12 @@ fn the_charts_defaults_are_the_base() -> anyhow::Result<()> {
     similar(&base, &chart)
 }
 
-/// Objects without what each tool adds of itself, in a fixed order; of a configuration file, what it means.
+/// Objects without the additions of each tool, in a fixed order; configuration files as their meaning.
 fn comparable(rendered: &Rendered) -> anyhow::Result<Vec<Value>> {
     const TOOLS_LABELS: [&str; 4] =
         ["app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart", "k8s-app"];
     let mut objects = rendered.objects.clone();
-    // The pod for `helm test` is no part of what is installed.
+    // The pod for `helm test` is not installed.
     objects.retain(|object| object["metadata"]["annotations"]["helm.sh/hook"].is_null());
     for object in &mut objects {
         if let Some(labels) = object["metadata"]["labels"].as_object_mut() {
@@ -104,8 +104,8 @@ fn similar(base: &[Value], chart: &[Value]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Metrics are a port of the node that asks nobody for a name: off as in Calico, unless somebody asks for them. (Where there is no port, the
-/// option is off too: see `options`.)
+/// Metrics open a port of the node that everybody can read: as in Calico they are off unless asked for. (Without the port
+/// the option is off, too: see `options`.)
 #[test]
 fn metrics_are_off_unless_asked_for() -> anyhow::Result<()> {
     let asked = ["deploy/components/metrics"];
@@ -125,9 +125,9 @@ fn metrics_are_off_unless_asked_for() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number of replicas is left to whom it belongs; nowhere else is it missing.
+/// The number of replicas is left out if an autoscaler or the operator sets it, and only then.
 #[test]
-fn replicas_are_left_out_where_somebody_else_sets_them() -> anyhow::Result<()> {
+fn replicas_are_left_out_only_if_others_set_them() -> anyhow::Result<()> {
     let elsewhere = ["deploy/components/scaled-elsewhere"];
     for (rendered, ours) in [
         (kustomization("deploy/base", &[])?, true),
@@ -135,7 +135,7 @@ fn replicas_are_left_out_where_somebody_else_sets_them() -> anyhow::Result<()> {
         (kustomization("deploy/base", &elsewhere)?, false),
         (kustomization("deploy/overlays/calico-manifest", &elsewhere)?, false),
         (kustomization("deploy/overlays/operator-tls", &[])?, false),
-        // Once more does no harm.
+        // Adding the component twice does no harm.
         (kustomization("deploy/overlays/operator-tls", &elsewhere)?, false),
         (chart("bulrush", "kube-system", &[])?, true),
         (chart("bulrush", "kube-system", &["autoscaling.enabled=true"])?, false),
@@ -149,7 +149,7 @@ fn replicas_are_left_out_where_somebody_else_sets_them() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A mistake in the values is refused, and not rendered into something that does not start.
+/// Mistakes in the values are refused instead of rendered into a Deployment that does not start.
 #[test]
 fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
     for (values, said) in [
@@ -160,7 +160,7 @@ fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
         (&["config.Log File=x"], "config"),
         (&["networkPolicy.enabled=true", "networkPolicy.apiServerPorts=null"], "apiServerPorts"),
         (&["networkPolicy.apiServerPorts=[]"], "apiServerPorts"),
-        // What ports, probes and mounts follow from is a value of the chart, and the message says which.
+        // Ports, probes and mounts follow from a value of the chart, which the message names.
         (&["config.ServerPort=6000"], "service.targetPort"),
         (&["config.serverport=6000"], "service.targetPort"),
         (&["config.HealthPort=9100"], "health.port"),
@@ -175,7 +175,7 @@ fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
         (&["extraEnv[0].name=typha_ServerPort", "extraEnv[0].value=9100"], "service.targetPort"),
         (&["config.PrometheusMetricsHost=10.0.0.1"], "metrics.host"),
         (&["livenessProbe.httpGet.port=1"], "livenessProbe"),
-        // Nobody has published an image: the message says how to make one.
+        // No image is published: the message says how to build one.
         (&["image.repository="], "docker build"),
         (&["metrics.podMonitor.enabled=true"], "metrics.enabled"),
         (&["metrics.serviceMonitor.enabled=true"], "metrics.enabled"),

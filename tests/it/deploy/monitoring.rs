@@ -1,4 +1,4 @@
-//! Whether alerts and dashboard are about metrics that exist, and all copies of them are the same.
+//! Alerts and dashboard: their metrics exist, and all copies are the same.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,7 +25,7 @@ const FOREIGN: [&str; 7] = [
     "kube_pod_container_resource_limits",
     "kube_pod_container_status_restarts_total",
 ];
-/// Reasons that an agent meets again however often it tries.
+/// Close reasons that do not go away however often an agent tries.
 const FOR_GOOD: [&str; 4] = ["tls-failed", "no-dialect", "unknown-syncer", "unsupported"];
 /// An object that cannot be converted, and a value that is not valid.
 const BAD: &str = "
@@ -49,8 +49,8 @@ fn rules(alerts: &Value) -> impl Iterator<Item = &Value> {
     groups.flat_map(|group| group["rules"].as_array().into_iter().flatten())
 }
 
-/// Names in an expression that look like metrics: words of ours, Typha's, the process's and those of others, not within
-/// quotes.
+/// Names in an expression that look like metrics: those of Bulrush, Typha, the process and other programs, outside
+/// of quotes.
 fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
     let outside = expression.split('"').step_by(2);
     let words = outside.flat_map(|part| part.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')));
@@ -59,7 +59,7 @@ fn metrics_in(expression: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Every string below a field `expr` or `query`, wherever it is.
+/// Collects every string below a field `expr` or `query`, at any depth.
 fn expressions<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
     match value {
         Value::Object(fields) => {
@@ -85,7 +85,7 @@ fn own_certificate(folder: &Path) -> anyhow::Result<f64> {
     Ok(4_102_444_800.0)
 }
 
-/// The names on the metrics page of a daemon, those of parts of a summary without their endings.
+/// The names on a daemon's metrics page; names of a summary's parts without their endings.
 fn served() -> anyhow::Result<BTreeSet<String>> {
     let folder = TempDir::new()?;
     let path = folder.path().display().to_string();
@@ -111,7 +111,7 @@ fn served() -> anyhow::Result<BTreeSet<String>> {
         let value = eventually("a certificate was looked at", || daemon.metric(&series).ok())?;
         ensure!((value - certificate).abs() < f64::EPSILON, "{series} is {value}, and not {certificate}");
     }
-    // Nobody has connected, and what is bad was so from the start: alerts see both.
+    // No agent has connected, and the bad objects were bad from the start: alerts see both.
     for (series, expected) in [
         ("bulrush_connections_closed_total{reason=\"fell-behind\"}", 0.0),
         ("bulrush_in_sync{syncer=\"felix\"}", 1.0),
@@ -144,7 +144,7 @@ fn alerts_and_dashboard_are_about_metrics_that_exist() -> anyhow::Result<()> {
         let count = |c: char| expression.chars().filter(|&found| found == c).count();
         ensure!(count('(') == count(')') && count('{') == count('}') && count('"') % 2 == 0, "{expression:?}");
     }
-    // None of Typha's is left out, and the manual explains all of them.
+    // All of Typha's metrics are shown, and the manual explains all metrics.
     let unseen = |name: &&String| name.starts_with("typha_") && !named.contains(*name);
     ensure!(served.iter().find(unseen).is_none(), "no panel and no alert shows {:?}", served.iter().find(unseen));
     let manual = read("docs/operations.md")?;
@@ -154,7 +154,7 @@ fn alerts_and_dashboard_are_about_metrics_that_exist() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The page that `runbook_url` leads to, as the chart's default and as all alerts have it.
+/// The page of `runbook_url`, as in the chart's default and in all alerts.
 fn runbooks() -> anyhow::Result<String> {
     let values: Value = serde_saphyr::from_str(&read("deploy/helm/bulrush/values.yaml")?)?;
     let page = values["metrics"]["prometheusRule"]["runbookURL"].as_str().context("runbookURL")?;
@@ -162,7 +162,7 @@ fn runbooks() -> anyhow::Result<String> {
     Ok(page.to_owned())
 }
 
-/// Every alert leads to its section of the manual, and every such section is about an alert that exists.
+/// Every alert leads to its section of the manual, and every such section belongs to an alert.
 #[test]
 fn alerts_lead_to_their_sections() -> anyhow::Result<()> {
     let (alerts, manual, page) = (alerts()?, read("docs/operations.md")?, runbooks()?);
@@ -185,7 +185,7 @@ fn alerts_lead_to_their_sections() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The chart knows its Deployment and where its user's pages are.
+/// The chart's alerts are about its Deployment and lead to its user's pages.
 #[test]
 fn the_charts_alerts_are_about_its_own_deployment() -> anyhow::Result<()> {
     let values = [
@@ -214,7 +214,7 @@ fn the_charts_alerts_are_about_its_own_deployment() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reasons in an expression are reasons that exist; the manual names them all.
+/// Close reasons in an expression exist; the manual names them all.
 #[test]
 fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
     let (alerts, manual) = (alerts()?, read("docs/operations.md")?);
@@ -242,7 +242,7 @@ fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
     for reason in CloseReason::LABELS {
         ensure!(manual.contains(&format!("`{reason}`")), "the manual does not know the reason {reason}");
     }
-    // What stands at the moment is seen whenever it began, and not only for the hour after.
+    // A state that lasts is seen as long as it lasts, not only in its first hour.
     let seen = |name: &str| rules(&alerts).any(|rule| rule["expr"].as_str().is_some_and(|expr| expr.contains(name)));
     for gauge in [
         "bulrush_in_sync",
@@ -257,7 +257,7 @@ fn alerts_are_complete_and_explained() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Helm reads only files of its chart, kustomize only those below its folder: there are copies.
+/// Helm reads only files of its chart, kustomize only files below its folder, so there are copies.
 #[test]
 fn copies_are_the_same() -> anyhow::Result<()> {
     ensure!(read(ALERTS)? == read("deploy/helm/bulrush/files/alerts.yaml")?, "copy {ALERTS} to the chart");

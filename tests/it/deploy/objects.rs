@@ -1,4 +1,4 @@
-//! Whether rendered objects fit together: every name that one of them uses is there.
+//! Rendered objects fit together: every name that one of them uses exists.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use serde_json::Value;
 
 use super::render::Rendered;
 
-/// Kinds that belong to no namespace.
+/// Kinds without a namespace.
 const CLUSTER_KINDS: [&str; 2] = ["ClusterRole", "ClusterRoleBinding"];
-/// What others bring: the operator's certificates, those of the chart's user, and the optional address of the API server.
+/// Objects made by others: certificates of the operator and of the chart's user, and the optional address of the API server.
 const FOREIGN: [&str; 5] = ["tigera-ca-bundle", "typha-certs", "typha-ca", "ca", "kubernetes-services-endpoint"];
 
 pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
@@ -26,7 +26,7 @@ fn text<'a>(value: &'a Value, what: &str) -> anyhow::Result<&'a str> {
     value.as_str().filter(|text| !text.is_empty()).with_context(|| format!("{what} is {value}"))
 }
 
-/// Every object says what and whose it is, and is there once.
+/// Every object has a kind, a name and a version, and is there once; all are in one namespace.
 fn identities(rendered: &Rendered) -> anyhow::Result<()> {
     let mut seen = BTreeSet::new();
     for object in &rendered.objects {
@@ -83,8 +83,8 @@ fn pod(rendered: &Rendered, deployment: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A drained pod does not come back to its cordoned node, nodes without Calico's agents are no obstacle, and replicas are spread over nodes
-/// and zones, or as the scheduler does by itself.
+/// A drained pod does not come back to its cordoned node, taints of nodes without Calico's agents are tolerated, and replicas are
+/// spread over nodes and zones, or by the scheduler's own rule.
 fn placement(spec: &Value) -> anyhow::Result<()> {
     let tolerations = spec["tolerations"].as_array().context("tolerations")?;
     let tolerated = |key: &str, effect: &str| {
@@ -129,7 +129,7 @@ fn scaling(rendered: &Rendered, deployment: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Everything that selects pods selects ours, and the ports it names exist.
+/// Every selector selects our pods, and the ports named beside it exist.
 fn selectors(rendered: &Rendered, template: &Value) -> anyhow::Result<()> {
     let labels = &template["metadata"]["labels"];
     let selects = |selector: &Value| -> bool {
@@ -178,7 +178,7 @@ fn selectors(rendered: &Rendered, template: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// It selects one Service, that for metrics, and a port of it.
+/// It selects only the Service for metrics, and a port of it.
 fn service_monitor(rendered: &Rendered, spec: &Value) -> anyhow::Result<()> {
     let wanted = spec["selector"]["matchLabels"].as_object().context("matchLabels")?;
     let chosen: Vec<&Value> = rendered
@@ -190,7 +190,7 @@ fn service_monitor(rendered: &Rendered, spec: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The role is bound to the account that the pods have.
+/// The role is bound to the pods' account.
 fn bindings(rendered: &Rendered, deployment: &Value) -> anyhow::Result<()> {
     let binding = rendered.of_kind("ClusterRoleBinding").next().context("a ClusterRoleBinding")?;
     let role = &binding["roleRef"]["name"];

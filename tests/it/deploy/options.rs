@@ -1,4 +1,4 @@
-//! Whether the options and variables in rendered pods are known, good, and agree with the ports and probes beside them.
+//! Options and variables in rendered pods are known and good, and agree with the ports and probes beside them.
 
 use std::collections::BTreeMap;
 
@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use super::pod::Pod;
 use super::render::Rendered;
 
-/// Variables that are no options: Calico's generic ones that Bulrush reads.
+/// Variables that are not options: Calico's generic variables that Bulrush reads.
 const PLAIN_VARIABLES: [&str; 3] = ["USE_POD_CIDR", "FELIX_INTERFACEPREFIX", "CALICO_API_GROUP"];
 
 pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
     let pod = Pod::new(rendered, &BTreeMap::new())?;
     for name in pod.variables.keys() {
-        ensure!(name.starts_with("TYPHA_") || PLAIN_VARIABLES.contains(&name.as_str()), "nobody reads {name}");
+        ensure!(name.starts_with("TYPHA_") || PLAIN_VARIABLES.contains(&name.as_str()), "Bulrush does not read {name}");
     }
     let page = pod.config()?;
     ensure!(page["mistakes"] == json!([]), "{:#}", page["mistakes"]);
-    // A name that no option has is a warning.
+    // An unknown option would be a warning.
     ensure!(page["warnings"] == json!([]), "{:#}", page["warnings"]);
     let option = |name: &str| -> anyhow::Result<&Value> {
         let mut options = page["options"].as_array().into_iter().flatten();
@@ -47,7 +47,7 @@ pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
         let get = &container[probe]["httpGet"];
         ensure!(get["path"] == path && get["port"] == *option("HealthPort")?, "{probe} asks {get}");
         let host_network = spec["hostNetwork"] == true;
-        // On the pod network the kubelet asks from outside, at the pod's address.
+        // On the pod network the kubelet asks at the pod's address.
         let (host, listens) = if host_network { ("localhost", "localhost") } else { ("", "") };
         ensure!(get["host"].as_str().unwrap_or("") == host && option("HealthHost")? == listens, "{probe} asks {get}");
     }
@@ -62,7 +62,7 @@ pub(super) fn check(rendered: &Rendered) -> anyhow::Result<()> {
     let served = &service["spec"]["ports"][0];
     ensure!(served["name"] == *option("K8sPortName")?);
     let target = served["targetPort"].as_str().context("targetPort")?;
-    ensure!(port(target).as_ref() == Some(option("ServerPort")?), "the Service leads to the port that is listened on");
+    ensure!(port(target).as_ref() == Some(option("ServerPort")?), "the Service leads to the server's port");
 
     for policy in rendered.of_kind("NetworkPolicy") {
         let rules = |direction: &str| policy["spec"][direction].as_array().cloned().unwrap_or_default();

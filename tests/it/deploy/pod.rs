@@ -1,17 +1,18 @@
-//! A rendered pod as a process: its variables, its configuration, its mounts, on this machine.
+//! A rendered pod as a process on this machine, with its variables, its configuration and its mounts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::render::Rendered;
+use crate::daemon::Running;
 
-/// What the container of a rendered Deployment is given.
+/// Environment of the container of a rendered Deployment.
 pub(super) struct Pod {
     /// Variables, with paths of mounts replaced.
     pub(super) variables: BTreeMap<String, String>,
@@ -21,8 +22,8 @@ pub(super) struct Pod {
 }
 
 impl Pod {
-    /// Lays the mounts out in a folder. `foreign` gives the content of files that others bring, by their paths in the
-    /// container; files that nothing gives are empty.
+    /// Writes the mounts into a folder. `foreign` has the content of files made by others, by their paths in the
+    /// container; all other files are empty.
     pub(super) fn new(rendered: &Rendered, foreign: &BTreeMap<String, String>) -> anyhow::Result<Self> {
         let folder = TempDir::new()?;
         let spec = &rendered.deployment()?["spec"]["template"]["spec"];
@@ -57,7 +58,7 @@ impl Pod {
         let arguments: Vec<&str> =
             container["args"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         anyhow::ensure!(arguments.len() == 2 && arguments[0] == "--config-file", "{arguments:?}");
-        // A file that no volume brings would be the image's own.
+        // A file of no volume would be the image's own.
         let config = here(arguments[1]);
         let config =
             if config == arguments[1] { super::project("deploy/image/typha.cfg") } else { PathBuf::from(config) };
@@ -65,7 +66,7 @@ impl Pod {
         pod.fill(foreign, &here)
     }
 
-    /// Writes the files that options name and nobody has written.
+    /// Writes the missing files that options name.
     fn fill(self, foreign: &BTreeMap<String, String>, here: &dyn Fn(&str) -> String) -> anyhow::Result<Self> {
         for (inside, text) in foreign {
             let path = here(inside);
@@ -82,7 +83,7 @@ impl Pod {
         Ok(self)
     }
 
-    /// The binary with exactly what the container has, and these variables besides.
+    /// The binary with exactly the container's arguments and variables, and these further variables.
     pub(super) fn command(&self, further: &[(&str, String)]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_bulrush"));
         command.env_clear().envs(&self.variables).stdin(Stdio::null());
@@ -99,33 +100,9 @@ impl Pod {
         Ok((Running(command.spawn().context("start the daemon")?), log))
     }
 
-    /// What `bulrush config -o json` says in there.
+    /// Output of `bulrush config -o json` in the pod.
     pub(super) fn config(&self) -> anyhow::Result<Value> {
         let output = self.command(&[]).args(["config", "-o", "json", "-c"]).arg(&self.config).output()?;
         serde_json::from_slice(&output.stdout).context("bulrush config prints JSON")
-    }
-}
-
-/// A process that does not outlive its test.
-pub(super) struct Running(pub(super) Child);
-
-impl Running {
-    /// Asks it to end, and waits until it has.
-    pub(super) fn end(&mut self) -> anyhow::Result<Option<i32>> {
-        Command::new("kill").arg("-TERM").arg(self.0.id().to_string()).status()?;
-        let ended = crate::daemon::eventually("the daemon ends", || self.0.try_wait().ok().flatten())?;
-        Ok(ended.code())
-    }
-
-    /// Its exit status, if it has ended.
-    pub(super) fn ended(&mut self) -> Option<std::process::ExitStatus> {
-        self.0.try_wait().ok().flatten()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

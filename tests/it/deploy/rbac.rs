@@ -1,4 +1,4 @@
-//! Whether the rendered role has every rule that Bulrush needs and no other.
+//! The rendered role has every rule that Bulrush needs, and no other.
 
 use std::collections::BTreeSet;
 
@@ -11,8 +11,8 @@ use crate::apiserver::crds::{CrdGroup, is_calico, watched_kinds};
 /// Group, resource, verb.
 type Permission = (String, String, String);
 
-/// What Bulrush asks for: the kinds that syncers watch, in both of Calico's groups; what is written at start; definitions of
-/// kinds that are missing. Our own replicas are counted by endpoint slices, which Felix's syncer watches too.
+/// Permissions that Bulrush needs: for the kinds that syncers watch, in both of Calico's groups; for the objects written at start;
+/// for definitions of missing kinds. Our own replicas are counted by endpoint slices, which Felix's syncer watches too.
 fn needed() -> BTreeSet<Permission> {
     let mut needed = BTreeSet::new();
     let mut add = |group: &str, resource: &str, verbs: &[&str]| {

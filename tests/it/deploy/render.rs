@@ -1,4 +1,4 @@
-//! Runs kustomize and helm and reads what they print.
+//! Runs kustomize and helm and reads their output.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::project;
 use crate::need::{Program, need};
 
-/// A Kubernetes version that the chart takes; helm cannot ask a cluster here.
+/// A Kubernetes version that the chart accepts; helm cannot ask a cluster here.
 const KUBE_VERSION: &str = "1.30.0";
 
 /// Components that watch Bulrush.
@@ -60,7 +60,7 @@ const OTHERS: [&str; 20] = [
     "config.ServerMaxLagBytes=33554432",
     "terminationGracePeriodSeconds=900",
 ];
-/// Values that leave out what can be left out, under Typha's name.
+/// Values that leave out all optional parts, under Typha's name.
 const PLAIN: [&str; 5] = [
     "test.enabled=false",
     "podDisruptionBudget.enabled=false",
@@ -72,7 +72,7 @@ const PLAIN: [&str; 5] = [
 /// Objects as a tool printed them.
 #[derive(Clone, Debug)]
 pub(super) struct Rendered {
-    /// What was rendered.
+    /// The name of the rendering.
     pub(super) name: String,
     pub(super) objects: Vec<Value>,
 }
@@ -93,7 +93,7 @@ impl Rendered {
     }
 }
 
-/// Everything that is shipped, each combination that makes sense. `None`: a tool is left out, the test returns.
+/// Renderings of everything that is shipped, in each sensible combination. `None`: a tool is left out, the test returns.
 pub(super) fn variants() -> anyhow::Result<Option<Vec<Rendered>>> {
     let mut all = Vec::new();
     for folder in ["deploy/base", "deploy/overlays/calico-manifest", "deploy/overlays/operator-tls"] {
@@ -115,9 +115,9 @@ pub(super) fn variants() -> anyhow::Result<Option<Vec<Rendered>>> {
 /// Builds a folder with components added, as a user's own kustomization would. `None`: kustomize is left out, the test returns.
 pub(super) fn kustomization(folder: &str, components: &[&str]) -> anyhow::Result<Option<Rendered>> {
     let Some(kustomize) = need(Program::Kustomize) else { return Ok(None) };
-    // Kustomize takes only relative paths to local folders; a user's own folder is somewhere beside.
+    // Kustomize accepts only relative paths to local folders, so the user's folder is beside.
     let beside = project("target");
-    // Builds may go elsewhere.
+    // The folder is missing if builds go elsewhere.
     fs::create_dir_all(&beside)?;
     let own = tempfile::Builder::new().prefix("kustomization-").tempdir_in(beside)?;
     let relative = |path: &str| format!("../../{path}");

@@ -1,7 +1,7 @@
 //! The chart's values: every one of them has a default, a description and a row in the chart's README.
 //!
-//! The table there is made here, from the defaults in values.yaml and the descriptions in values.schema.json. When it is not what is made, the
-//! test says where the new one is: copy that between the marks.
+//! The table is made here, from the defaults in values.yaml and the descriptions in values.schema.json. If the README's table differs, the
+//! test names the file with the new one: copy that between the marks.
 
 use std::fs;
 
@@ -13,21 +13,21 @@ use super::{project, read};
 const CHART: &str = "deploy/helm/bulrush";
 const BEGIN: &str = "<!-- values: generated, a test holds them against values.yaml and values.schema.json -->\n\n";
 const END: &str = "\n<!-- end of values -->";
-/// Longer defaults are looked up in values.yaml.
+/// Longest default that the table shows; longer ones stand in values.yaml.
 const LONGEST: usize = 60;
 
-/// A value of the chart: its path, its default, what it is for.
+/// A value of the chart: its path, its default, its description.
 struct Row {
     path: String,
     default: Value,
     description: String,
 }
 
-/// All leaves of the schema, with the default of each.
+/// Collects all leaves of the schema with their defaults.
 fn rows(schema: &Value, defaults: &Value, above: &str, into: &mut Vec<Row>) -> anyhow::Result<()> {
     for (name, schema) in schema["properties"].as_object().context("properties")? {
         let path = format!("{above}{name}");
-        // Helm's own, for charts within charts.
+        // Helm's own value, for charts within charts.
         if path == "global" {
             continue;
         }
@@ -43,7 +43,7 @@ fn rows(schema: &Value, defaults: &Value, above: &str, into: &mut Vec<Row>) -> a
     Ok(())
 }
 
-/// The paths of values.yaml in its order.
+/// The paths of values.yaml, in the file's order.
 fn order(text: &str) -> Vec<String> {
     let mut above: Vec<(usize, &str)> = Vec::new();
     let mut paths = Vec::new();

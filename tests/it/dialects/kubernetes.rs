@@ -1,21 +1,22 @@
-//! The same with the Kubernetes API as the datastore: what API servers with each release's own definitions of kinds answered, and what the
-//! Typha of that release made of it (`tests/vectors/dialects/kubernetes.json.zst`).
+//! The same with the Kubernetes API as the datastore: the answers of API servers with each release's own definitions of kinds, and the
+//! data that the Typha of that release sent from them (`tests/vectors/dialects/kubernetes.json.zst`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use bulrush::dialect::View;
+use bulrush::calico::dialect::View;
+use bulrush::calico::pipelines::{self, Flavour};
+use bulrush::calico::processors::Context;
+use bulrush::calico::release::Release;
 use bulrush::health::HealthAggregator;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::release::Release;
 use bulrush::model::{Key, SyncStatus, Update, UpdateType, Value, no_revision};
 use bulrush::pipeline::{PipelineView, SyncerPipeline};
 use bulrush::preflight::compare::{Difference, differences};
 use bulrush::syncer::kind_watch::KindHub;
-use bulrush::syncer::pipelines::{self, Flavour};
-use bulrush::syncer::processors::Context;
+use bulrush::syncer::spec::PipelineSpec;
 use bulrush::tasks::TaskRegistry;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::scripted::{self, Asked, ScriptedApi};
 
-/// In paused time.
+/// Longest time until in-sync, in paused time.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Updates of a crumb.
 const MAX_BATCH_SIZE: usize = 100;
@@ -35,9 +36,9 @@ struct Recorded {
 
 #[derive(Deserialize)]
 struct Cluster {
-    /// By path, what the API server answered to a plain list.
+    /// The API server's answers to plain lists, by path.
     lists: BTreeMap<String, Json>,
-    /// By syncer and key: value and revision. A value that is no JSON is a text.
+    /// Value and revision by syncer and key. A value that is not JSON is a text.
     answers: BTreeMap<String, BTreeMap<String, (Json, String)>>,
 }
 
@@ -62,8 +63,8 @@ async fn in_sync(lists: BTreeMap<String, Json>, stop: &CancellationToken) -> any
     let (store, api) = scripted::start(|_| {});
     let (tasks, health, context) = (TaskRegistry::new(), HealthAggregator::new(), Context::default());
     let mut hub = KindHub::new(Arc::new(store), 1);
-    let build = |spec: pipelines::PipelineSpec| {
-        let metrics = SyncerMetrics::unregistered(spec.syncer);
+    let build = |spec: PipelineSpec| {
+        let metrics = SyncerMetrics::unregistered();
         SyncerPipeline::new(spec, MAX_BATCH_SIZE, &metrics, &mut hub)
     };
     let built: Vec<SyncerPipeline> = pipelines::calico(Flavour::Kubernetes, &context).into_iter().map(build).collect();
@@ -102,7 +103,7 @@ fn recorded(answers: &BTreeMap<String, (Json, String)>) -> BTreeMap<Key, Update>
     answers.iter().map(update).collect()
 }
 
-/// How often which known difference is to be met.
+/// Expected number of each known difference.
 fn expected(line: Release) -> BTreeMap<&'static str, usize> {
     let old =
         |words, count, releases: std::ops::RangeInclusive<Release>| releases.contains(&line).then_some((words, count));
@@ -118,7 +119,7 @@ fn expected(line: Release) -> BTreeMap<&'static str, usize> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn agents_of_every_release_are_told_what_their_own_typha_made_of_the_same_api_server() -> anyhow::Result<()> {
+async fn agents_of_every_release_get_the_data_of_their_own_typha_from_the_same_api_server() -> anyhow::Result<()> {
     let bytes = zstd::decode_all(&include_bytes!("../../vectors/dialects/kubernetes.json.zst")[..])?;
     let recorded_all: Recorded = serde_json::from_slice(&bytes)?;
     ensure!(recorded_all.releases.len() == 7, "one of each release");

@@ -1,5 +1,5 @@
-//! Agents of every release of Calico since 3.26 at one daemon on a real etcd: each is told what the Typha of its own release told it,
-//! key by key and byte by byte, but for the listed differences.
+//! Agents of every release of Calico since 3.26 at one daemon on a real etcd: each gets the same data as from the Typha of its own release,
+//! key by key and byte by byte, except for the listed differences.
 //!
 //! `tests/vectors/dialects/etcd.json` was recorded from the Typhas of the newest patch of each release on an etcd with the same content.
 
@@ -9,16 +9,17 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bulrush::calico::release::Release;
+use bulrush::calico::syncers::{BGP, FELIX, TUNNEL_IP_ALLOCATION};
 use bulrush::model::SyncStatus;
-use bulrush::model::SyncerType;
-use bulrush::model::release::Release;
+use bulrush::model::SyncerName;
 use bulrush::syncclient::{Client, Protocol, SyncEvent};
 use serde::Deserialize;
 
 use crate::daemon::{Daemon, http_get};
 use crate::real_etcd::Etcd;
 
-/// Nothing here takes longer unless it hangs.
+/// Longest time for any step.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Value and revision by key.
@@ -26,71 +27,71 @@ type Content = BTreeMap<String, (String, String)>;
 
 #[derive(Deserialize)]
 struct Recorded {
-    /// Put in this order into an empty etcd.
+    /// Keys and values, to be put into an empty etcd in this order.
     etcd: Vec<(String, String)>,
-    /// Key, value and revision of all answers; each is there once.
+    /// Key, value and revision of all answers, each once.
     answers: Vec<(String, String, String)>,
-    /// By version and syncer the indexes of the answers.
+    /// Indexes of the answers, by version and syncer.
     releases: BTreeMap<String, BTreeMap<String, Vec<usize>>>,
 }
 
-/// A key that is not told as that release's Typha tells it.
+/// A key that is sent otherwise than by that release's Typha.
 struct Difference {
     /// The releases.
     of: std::ops::RangeInclusive<Release>,
-    syncers: &'static [SyncerType],
+    syncers: &'static [SyncerName],
     key: &'static str,
-    /// Why it is so.
+    /// The reason.
     _because: &'static str,
 }
 
 const DIFFERENCES: [Difference; 7] = [
     Difference {
         of: Release::V3_30..=Release::V3_32,
-        syncers: &[SyncerType::Felix, SyncerType::Bgp],
+        syncers: &[FELIX, BGP],
         key: "/calico/resources/v3/projectcalico.org/bgppeers/peer2",
         _because: "released validation refuses the combination of its fields, master's leaves that to the definition; etcd only",
     },
     Difference {
         of: Release::V3_26..=Release::V3_30,
-        syncers: &[SyncerType::Felix],
+        syncers: &[FELIX],
         key: "/calico/v1/policy/tier/default/policy/default.badnet",
         _because: "an entry that is no network is left out instead of sent as null, which may end Felix",
     },
     Difference {
         of: Release::V3_26..=Release::V3_28,
-        syncers: &[SyncerType::Felix],
+        syncers: &[FELIX],
         key: "/calico/v1/policy/tier/default/policy/default.badannot",
         _because: "the annotation cannot be read, for which the policy is absent since 3.29; etcd only",
     },
     Difference {
         of: Release::V3_26..=Release::V3_26,
-        syncers: &[SyncerType::Bgp],
+        syncers: &[BGP],
         key: "/calico/resources/v3/projectcalico.org/bgpfilters/f1",
         _because: "its rules have fields that 3.26 does not know, whose validation misses others then",
     },
     Difference {
         of: Release::V3_32..=Release::V3_32,
-        syncers: &[SyncerType::Bgp],
+        syncers: &[BGP],
         key: "/calico/resources/v3/projectcalico.org/bgppeers/p-notime",
         _because: "no time of creation instead of null, which only tools other than Calico's leave out; etcd only",
     },
     Difference {
         of: Release::V3_32..=Release::V3_32,
-        syncers: &[SyncerType::Bgp],
+        syncers: &[BGP],
         key: "/calico/resources/v3/projectcalico.org/nodes/n-notime",
         _because: "the same",
     },
     Difference {
         of: Release::V3_32..=Release::V3_32,
-        syncers: &[SyncerType::TunnelIpAllocation],
+        syncers: &[TUNNEL_IP_ALLOCATION],
         key: "/calico/resources/v3/projectcalico.org/nodes/n-notime",
         _because: "the same",
     },
 ];
 
-/// The content that an agent of this release is told.
-async fn told(daemon: &Daemon, release: Release, syncer: SyncerType) -> anyhow::Result<Content> {
+/// The content that an agent of this release gets.
+async fn told(daemon: &Daemon, release: Release, syncer: SyncerName) -> anyhow::Result<Content> {
     let mut client = Client::builder([daemon.sync.to_string()])
         .syncer(syncer)
         .protocol(Protocol::Calico { compression: true })
@@ -119,7 +120,7 @@ async fn told(daemon: &Daemon, release: Release, syncer: SyncerType) -> anyhow::
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_of_every_release_are_told_what_their_own_typha_would_tell_them() -> anyhow::Result<()> {
+async fn agents_of_every_release_get_the_data_of_their_own_typha() -> anyhow::Result<()> {
     let Some(etcd) = Etcd::start().await else { return Ok(()) };
     let recorded: Recorded = serde_json::from_str(include_str!("../../vectors/dialects/etcd.json"))?;
     let mut client = etcd.client().await;
@@ -135,7 +136,7 @@ async fn agents_of_every_release_are_told_what_their_own_typha_would_tell_them()
     for (version, answers) in &recorded.releases {
         let release: Release = version.parse()?;
         for (name, indexes) in answers {
-            let syncer = SyncerType::from_name(name).context("a syncer")?;
+            let syncer = SyncerName::intern(name)?;
             let ours = told(&daemon, release, syncer).await?;
             let theirs: Content = indexes
                 .iter()
@@ -163,8 +164,8 @@ async fn agents_of_every_release_are_told_what_their_own_typha_would_tell_them()
     ensure!(faults.is_empty(), "{} differences that are not listed:\n{}", faults.len(), faults.join("\n"));
     ensure!(compared > 1000, "only {compared} keys were compared");
     let stale: Vec<_> = DIFFERENCES.iter().zip(met).filter(|(_, met)| !met).map(|(entry, _)| entry.key).collect();
-    ensure!(stale.is_empty(), "listed differences that there are not: {stale:?}");
-    // All tables are there at the same time; status and metrics say who speaks as what.
+    ensure!(stale.is_empty(), "listed differences that do not occur: {stale:?}");
+    // All dialects are in use at the same time; status and metrics name the dialect of each agent.
     let mut agents = Vec::new();
     for release in [Release::V3_26, Release::V3_31] {
         let agent = Client::builder([daemon.sync.to_string()]).protocol(Protocol::Calico { compression: true });

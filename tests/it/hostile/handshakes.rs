@@ -1,4 +1,4 @@
-//! Thousands of connections that never come to the point, beside agents at work.
+//! Thousands of connections that never finish their handshake, beside agents at work.
 
 use std::net::SocketAddr;
 
@@ -11,16 +11,16 @@ use super::World;
 use super::readers::Reader;
 
 const HONEST: usize = 40;
-/// How many connections are opened, where descriptors allow.
+/// Number of connections, if descriptors allow.
 const HALF_OPEN: usize = 10_000;
-/// Descriptors that are left to the other tests of this process.
+/// Descriptors for the other tests of this process.
 const SPARED: usize = 4_000;
-/// How many may be in handshake at once. Each may take two seconds before it has to make room for another one.
+/// Most connections in handshake at once. Each may take two seconds before it has to make room for another.
 const SLOTS: usize = 2_048;
-/// How a hello in Calico's protocol may begin; the rest never comes.
+/// Beginning of a hello in Calico's protocol; the rest never comes.
 const BEGINNING: &[u8] = &[0x7f];
 
-/// Connects, says next to nothing, and waits until the server has enough of it.
+/// Connects, sends the beginning, and waits until the server closes the connection.
 async fn half_open(server: SocketAddr, n: usize) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(server).await?;
     stream.write_all(&BEGINNING[..n % 2]).await?;
@@ -46,13 +46,13 @@ async fn half_open_handshakes_take_nothing_from_agents_and_little_memory() -> an
     }
     let mut most = 0.0_f64;
     world
-        .churn_until("the crowd fills the slots, and makes room for each other", |daemon| {
+        .churn_until("half-open connections fill the slots, and evict each other", |daemon| {
             most = most.max(daemon.metric("typha_connections_active").unwrap_or_default());
-            // Each may stay for two seconds: the test looks several times a second, so it sees the slots full.
+            // Each may stay for two seconds, and the test looks several times a second: it has to see all slots in use.
             World::closed(daemon, "handshake-evicted") >= slots as f64 && most >= slots as f64
         })
         .await?;
-    // Whoever comes now waits for its turn in the crowd, and gets it.
+    // An agent that comes now waits for its turn among them, and gets in.
     world.all_end_right(&honest).await?;
     most = most.max(world.daemon.metric("typha_connections_active")?);
     ensure!(most <= (slots + HONEST + 2) as f64, "{most} connections with {slots} slots");
@@ -61,7 +61,7 @@ async fn half_open_handshakes_take_nothing_from_agents_and_little_memory() -> an
     let said = "too many connections in handshake, and this one's client was silent for longest";
     ensure!(world.daemon.log().contains(said), "{}", world.daemon.log());
 
-    // When the crowd is gone, everything is as before.
+    // Without the half-open connections everything is as before.
     crowd.shutdown().await;
     world
         .churn_until("only agents are left", |daemon| {

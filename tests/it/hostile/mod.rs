@@ -1,8 +1,8 @@
-//! The bounds under hostile company: the real daemon on a real etcd that keeps changing, many honest readers, and beside them
-//! clients that do not read, hardly read, or never come to the point.
+//! Bounds under hostile clients: the real daemon on a real etcd that keeps changing, many honest readers, and beside them
+//! clients that do not read, read slowly, or never finish their handshake.
 //!
-//! What has to hold: memory stays under the formula that operators are given, every honest reader ends with what etcd holds,
-//! and whoever is cut is cut for a reason that is logged and counted.
+//! Memory stays within the formula for operators, every honest reader ends with etcd's content,
+//! and every cut client is cut for a reason that is logged and counted.
 
 use std::time::Duration;
 
@@ -22,9 +22,9 @@ mod unfinished;
 
 /// Memory that a connection may cost.
 const PER_CONNECTION: u64 = 3 << 10;
-/// How long anything may take on a busy machine before a test gives up.
+/// Longest time for any step, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Encoded history that a feed may keep: far less than by default, so that slow readers fall off it within a test.
+/// Encoded history that a feed may keep: far less than by default, so that slow readers fall behind it within a test.
 const MAX_LAG_BYTES: u64 = 256 << 10;
 /// The wire formats that readers use, each with a feed of its own.
 const WIRES: u64 = 2;
@@ -33,7 +33,7 @@ const WIRES: u64 = 2;
 struct World {
     source: Source,
     daemon: Daemon,
-    /// The most memory that the daemon ever had until somebody looked last.
+    /// Peak of the daemon's memory, as of the last look.
     peak: u64,
     _folder: TempDir,
 }
@@ -52,7 +52,7 @@ impl World {
         Ok(Some(Self { source, daemon, peak: 0, _folder: folder }))
     }
 
-    /// Goes on changing etcd until something holds, and looks after every few that the history is within its bound.
+    /// Goes on changing etcd until `holds` returns true, and checks after every few changes that the history is within its bound.
     async fn churn_until(&mut self, what: &str, mut holds: impl FnMut(&Daemon) -> bool) -> anyhow::Result<()> {
         let (daemon, peak) = (&self.daemon, &mut self.peak);
         let churning = self.source.churn_until(|| {
@@ -68,10 +68,10 @@ impl World {
             .with_context(|| daemon.log())
     }
 
-    /// Fails unless these readers, and one that comes just now, end with what etcd holds.
+    /// Fails unless these readers, and a new one, end with etcd's content.
     async fn all_end_right(&self, readers: &[Reader]) -> anyhow::Result<()> {
         let fresh = Reader::start(self.daemon.sync, "fresh", 0)?;
-        let expected = fresh.until("what etcd holds", |held| held.in_sync && self.source.is_held(&held.values)).await;
+        let expected = fresh.until("etcd's content", |held| held.in_sync && self.source.is_held(&held.values)).await;
         let expected = expected.with_context(|| self.daemon.log())?;
         for reader in readers {
             let same = reader.until("the same", |held| held.in_sync && held.values == expected).await;
@@ -80,12 +80,12 @@ impl World {
         Ok(())
     }
 
-    /// Fails when the daemon was ever larger than operators are told (docs/operations.md, *Sizing*), with so many connections.
+    /// Fails if the daemon's memory ever was above the formula for this number of connections (docs/operations.md, *Sizing*).
     fn memory_was_bounded(&mut self, connections: u64) -> anyhow::Result<()> {
         self.memory_was_bounded_beside(connections, 0)
     }
 
-    /// The same with so many bytes for what operators are told of separately.
+    /// The same with `others` bytes for parts that the manual lists separately.
     fn memory_was_bounded_beside(&mut self, connections: u64, others: u64) -> anyhow::Result<()> {
         self.peak = self.daemon.peak_memory()?.max(self.peak);
         let known = (20 << 20) + self.source.keys() * 1536 + connections * PER_CONNECTION + WIRES * MAX_LAG_BYTES;
@@ -94,7 +94,7 @@ impl World {
         Ok(())
     }
 
-    /// How many connections were closed for a reason.
+    /// Number of connections that were closed for a reason.
     fn closed(daemon: &Daemon, reason: &str) -> f64 {
         daemon.metric(&format!("bulrush_connections_closed_total{{reason=\"{reason}\"}}")).unwrap_or_default()
     }

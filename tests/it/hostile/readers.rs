@@ -1,4 +1,4 @@
-//! Readers that remember what they hold and how often they were cut.
+//! Readers that remember their content and how often they were cut.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -13,19 +13,19 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::PATIENCE;
 
-/// What a reader holds, by key.
+/// A reader's values, by key.
 pub(super) type Values = BTreeMap<Key, Bytes>;
 
-/// What a reader knows.
+/// State of a reader.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
     pub(super) values: Values,
     pub(super) in_sync: bool,
-    /// Why it lost its connections.
+    /// The reasons for its lost connections.
     pub(super) lost: Vec<String>,
 }
 
-/// A client of the felix syncer in a task of its own. Goes away when it is dropped.
+/// A client of the felix syncer in a task of its own, which ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reader {
     name: String,
@@ -34,12 +34,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    /// A reader that takes what comes. Even numbers speak Calico's protocol, odd ones ours.
+    /// A reader that reads at once. Even numbers speak Calico's protocol, odd ones ours.
     pub(super) fn start(server: SocketAddr, name: &str, number: usize) -> anyhow::Result<Self> {
         Self::start_with(server, name, number, TcpConnector::default())
     }
 
-    /// The same over connections of some kind.
+    /// The same over this connector's connections.
     pub(super) fn start_with(
         server: SocketAddr,
         name: &str,
@@ -58,7 +58,7 @@ impl Reader {
         Ok(Self { name, held, _task: AbortOnDropHandle::new(task) })
     }
 
-    /// Waits until what it holds is as it should be, and returns its values.
+    /// Waits until its state is as wanted, and returns its values; `what` names the state in a failure.
     pub(super) async fn until(&self, what: &str, mut is: impl FnMut(&Held) -> bool) -> anyhow::Result<Values> {
         let mut held = self.held.clone();
         let waited = tokio::time::timeout(PATIENCE, held.wait_for(|held| is(held))).await;
@@ -75,7 +75,7 @@ impl Reader {
         );
     }
 
-    /// Why it lost its connections, with its name.
+    /// The reasons for its lost connections, with its name. `None`: it lost none.
     pub(super) fn lost(&self) -> Option<String> {
         let lost = &self.held.borrow().lost;
         (!lost.is_empty()).then(|| format!("{}: {lost:?}", self.name))

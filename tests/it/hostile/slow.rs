@@ -11,16 +11,16 @@ use crate::daemon::{Daemon, http_get};
 const HONEST: usize = 90;
 const SLOW: usize = 5;
 const STUCK: usize = 5;
-/// What a slow reader takes a second.
+/// Bytes that a slow reader reads per second.
 const SLOW_RATE: f64 = 64_000.0;
 /// More than the server's hello, far less than a snapshot.
 const HELLO_BYTES: usize = 4 << 10;
-/// Memory that slow and stuck readers may cost beside their bounds: versions of the map that they pin, and what the allocator
-/// makes of it. Were each kept what it lacks, it would be five times as much.
+/// Memory that slow and stuck readers may cost beside their bounds: versions of the map that they pin, and the allocator's overhead.
+/// If the server kept the missing data for each reader, it would be five times as much.
 const MARGIN: u64 = 4 << 20;
 
-/// How many of those that do not read the status lists, where it lists as many clients as are not honest: until they are cut,
-/// those that do not read need not be further behind than those that read slowly, only further than the honest ones.
+/// Number of stuck clients in the status, which lists as many clients as there are slow and stuck ones: both are further behind
+/// than honest clients, but until they are cut, stuck clients need not be further behind than slow ones.
 fn listed(daemon: &Daemon) -> usize {
     let page = http_get(daemon.health, &format!("/status?clients={}", SLOW + STUCK)).unwrap_or_default().1;
     let status: Snapshot = serde_json::from_str(&page).unwrap_or_default();
@@ -28,7 +28,7 @@ fn listed(daemon: &Daemon) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_notices() -> anyhow::Result<()> {
+async fn stuck_readers_are_cut_slow_readers_catch_up_and_others_are_not_disturbed() -> anyhow::Result<()> {
     let options = [("ServerWriteTimeoutSecs", "5"), ("ServerSendBufferBytes", "16384")];
     let Some(mut world) = World::new(&options).await? else { return Ok(()) };
     let server = world.daemon.sync;
@@ -36,7 +36,7 @@ async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_no
         (0..count).map(|n| Reader::start_with(server, name, n, Throttle(pace))).collect()
     };
     let honest: Vec<Reader> = (0..HONEST).map(|n| Reader::start(server, "honest", n)).collect::<Result<_, _>>()?;
-    // What memory honest readers take: when the history is full.
+    // Memory with honest readers only, once the history is full.
     world
         .churn_until("the history is full", |daemon| {
             daemon.metric("bulrush_feed_bytes{syncer=\"felix\"}").is_ok_and(|held| held >= MAX_LAG_BYTES as f64)
@@ -48,7 +48,7 @@ async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_no
     let _stuck = start("stuck", STUCK, Pace::StuckAfter(HELLO_BYTES))?;
     let (mut shown, mut cut, mut catch_ups) = (0, 0.0, 0.0);
     let done = world
-        .churn_until("the stuck are listed and cut, and the slow have fallen off the history", |daemon| {
+        .churn_until("stuck clients are listed and cut, and slow ones have fallen behind the history", |daemon| {
             shown = listed(daemon).max(shown);
             cut = World::closed(daemon, "write-timeout");
             catch_ups = daemon.metric("bulrush_catch_ups_total{syncer=\"felix\"}").unwrap_or_default();
@@ -62,7 +62,7 @@ async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_no
     world.memory_was_bounded((HONEST + SLOW + STUCK) as u64)?;
     let grown = world.peak.saturating_sub(before);
     let bound = (SLOW + STUCK) as u64 * PER_CONNECTION + WIRES * MAX_LAG_BYTES + MARGIN;
-    ensure!(grown <= bound, "memory grew by {grown} bytes, and by at most {bound} it should");
+    ensure!(grown <= bound, "memory grew by {grown} bytes, more than {bound}");
 
     let lost: Vec<String> = honest.iter().chain(&slow).filter_map(Reader::lost).collect();
     ensure!(lost.is_empty(), "readers stay, however slowly they read: {lost:?}\n{}", world.daemon.log());
@@ -70,7 +70,7 @@ async fn who_does_not_read_is_cut_who_reads_slowly_catches_up_and_nobody_else_no
     for n in 0..STUCK {
         let agent = format!("agent=\"stuck-{n}\"");
         let cut = |line: &str| line.contains(&agent) && line.contains("took not one byte within the write timeout");
-        ensure!(log.lines().any(cut), "nothing is said of stuck-{n}:\n{log}");
+        ensure!(log.lines().any(cut), "the log does not name stuck-{n}:\n{log}");
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! An etcd with network sets that keep changing, and what agents have to make of it.
+//! An etcd with network sets that keep changing, and the content that agents must get.
 
 use std::time::Duration;
 
@@ -13,19 +13,19 @@ use super::readers::Values;
 use crate::real_etcd::Etcd;
 
 const PREFIX: &str = "/calico/resources/v3/projectcalico.org/globalnetworksets";
-/// How many sets there are.
+/// Number of sets.
 const SETS: usize = 150;
-/// Networks of a set. With as many, its value is about 1 KB that hardly compresses.
+/// Number of networks of a set, which make a value of about 1 KB that hardly compresses.
 const NETS: usize = 60;
 /// Changes at once, and the pause until the next: 200 changes a second, which are more bytes than a slow reader takes.
 const CHANGES: usize = 10;
 const PAUSE: Duration = Duration::from_millis(50);
-/// How often there are changes before somebody looks at what came of them.
+/// Ticks with changes between two calls of `done`.
 const TICKS_PER_LOOK: usize = 4;
-/// Every so manyth change deletes its set, until the next change of it.
+/// Every seventh change deletes its set, until the next change of that set.
 const DELETED: usize = 7;
 
-/// See the module.
+/// The etcd and its sets.
 pub(super) struct Source {
     etcd: Client,
     server: Etcd,
@@ -45,20 +45,20 @@ impl Source {
         Ok(Some(source))
     }
 
-    /// Where it is.
+    /// Address of etcd.
     pub(super) fn url(&self) -> String {
         self.server.url()
     }
 
-    /// How many keys agents hold at most.
+    /// Most keys that agents hold.
     pub(super) fn keys(&self) -> u64 {
         self.versions.len() as u64
     }
 
-    /// Changes sets at its rate until `done` says so, which is asked after every few changes.
+    /// Changes sets at the rate above until `done`, called after every few changes, returns true.
     pub(super) async fn churn_until(&mut self, mut done: impl FnMut() -> anyhow::Result<bool>) -> anyhow::Result<()> {
         let mut ticks = interval(PAUSE);
-        // What a busy machine has missed is made up for: the rate is what slow readers must not keep up with.
+        // Missed ticks are made up for: the rate has to stay above that of slow readers.
         ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
         loop {
             for _ in 0..TICKS_PER_LOOK {
@@ -89,7 +89,7 @@ impl Source {
         Ok(())
     }
 
-    /// Whether these are the newest versions of all sets, and no others.
+    /// Whether these values are exactly the newest versions of all sets.
     pub(super) fn is_held(&self, values: &Values) -> bool {
         let sets = values.keys().filter(|key| key.starts_with("/calico/v1/netset/")).count();
         let present = self.versions.iter().flatten().count();

@@ -1,4 +1,4 @@
-//! Connections that read too little: so many bytes a second, or none at all after the first few.
+//! Connections that read too little: at a low rate, or nothing after the first few bytes.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// The kernel's receive buffer: small, so that what is not read is soon felt by the server.
+/// The kernel's receive buffer: small, so that unread bytes soon stay with the server.
 const RECEIVE_BUFFER: u32 = 16 << 10;
-/// Most bytes that are read at once.
+/// Most bytes of a read.
 const STEP: usize = 2 << 10;
 
-/// How a client reads.
+/// Pace of a client's reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Pace {
-    /// At most so many bytes a second.
+    /// At most this many bytes per second.
     Slow(f64),
-    /// So many bytes, enough for the server's hello, and then never again.
+    /// This many bytes, enough for the server's hello, and then nothing.
     StuckAfter(usize),
 }
 
@@ -57,7 +57,7 @@ impl AsyncRead for Throttled {
                 ready!(self.pause.as_mut().poll(cx));
                 STEP
             }
-            // Nothing wakes it: it has given up.
+            // Nothing wakes it: it never reads again.
             Pace::StuckAfter(0) => return Poll::Pending,
             Pace::StuckAfter(left) => left.min(STEP),
         };

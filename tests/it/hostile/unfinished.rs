@@ -15,17 +15,17 @@ use super::readers::Reader;
 
 const STRANGERS: usize = 1_000;
 const HONEST: usize = 10;
-/// Bytes of a message that is far too long for a hello, and of one that might be a hello.
+/// Length of a message that is too long for a hello, and of a message that might be a hello.
 const TOO_LONG: u32 = 1_000_000;
 const LONG: u32 = 60_000;
-/// The memory that unfinished messages may take: of each a little, and of a few all of it.
+/// Memory that unfinished messages may take: a little for each, and all of it for a few.
 const UNFINISHED: u64 = STRANGERS as u64 * (4 << 10) + (8 << 20);
 
-/// The memory that a connection with TLS may take, and that of unfinished TLS handshakes in addition.
+/// Memory that a connection with TLS may take, and further memory for unfinished TLS handshakes.
 const TLS_CONNECTION: u64 = 11 << 10;
 const UNFINISHED_TLS: u64 = STRANGERS as u64 * (8 << 10) + (8 << 20);
 
-/// All of a message but its last bytes.
+/// A message without its last bytes.
 fn unfinished(stranger: usize) -> Vec<u8> {
     let mut bytes = match stranger % 3 {
         // Gob: a length of three bytes, then the message.
@@ -38,7 +38,7 @@ fn unfinished(stranger: usize) -> Vec<u8> {
     bytes
 }
 
-/// TLS records with all of a client's first handshake message but its last bytes.
+/// TLS records with a client's first handshake message without its last bytes.
 fn unfinished_tls() -> Vec<u8> {
     const RECORD: usize = 16 << 10;
     let mut message = vec![1];
@@ -51,7 +51,7 @@ fn unfinished_tls() -> Vec<u8> {
     message.chunks(RECORD).flat_map(record).collect()
 }
 
-/// Says the beginning of a message, waits until the server has enough of it, and comes again.
+/// Sends the beginning of a message, waits until the server closes the connection, and connects again.
 async fn stranger(server: SocketAddr, beginning: Vec<u8>) {
     loop {
         let Ok(mut stream) = TcpStream::connect(server).await else { continue };

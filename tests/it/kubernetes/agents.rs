@@ -1,4 +1,4 @@
-//! Four agents, one per syncer, that remember what they hold and everything that they were ever told to forget.
+//! Four agents, one per syncer, that remember their content and all deletions they were sent.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{bail, ensure};
-use bulrush::model::SyncerType;
+use bulrush::calico::processors::Context;
+use bulrush::calico::syncers;
+use bulrush::model::SyncerName;
 use bulrush::model::{Key, SyncStatus};
 use bulrush::syncclient::{Client, Protocol, SyncEvent};
-use bulrush::syncer::processors::Context;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -18,20 +19,20 @@ use super::expected::{Content, expected};
 use crate::apiserver::crds::CrdGroup;
 use crate::apiserver::rest::Rest;
 
-/// How long anything may take on a busy machine before a test gives up.
+/// Longest time for any step, on a busy machine.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// How long agents may lag before what they should hold is computed afresh.
+/// Longest lag of agents before the expected content is computed afresh.
 const LAG: Duration = Duration::from_secs(15);
-/// Differences that a failure shows.
+/// Most differences that a failure shows.
 const SHOWN: usize = 12;
 
-/// What an agent knows.
+/// State of an agent.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     pub(super) content: Content,
-    /// Keys that it was told to forget, in order.
+    /// Deleted keys, in order.
     pub(super) forgotten: Vec<Key>,
-    /// Statuses that it was told, in order.
+    /// Statuses that it received, in order.
     pub(super) statuses: Vec<SyncStatus>,
     /// Connections that it lost.
     lost: Vec<String>,
@@ -46,8 +47,8 @@ struct Agent {
 }
 
 impl Agent {
-    fn start(server: SocketAddr, syncer: SyncerType) -> anyhow::Result<Self> {
-        // Calico's protocol: what Calico's own agents would be told.
+    fn start(server: SocketAddr, syncer: SyncerName) -> anyhow::Result<Self> {
+        // In Calico's protocol, as Calico's own agents.
         let client = Client::builder([server.to_string()])
             .agent("test")
             .syncer(syncer)
@@ -91,24 +92,24 @@ async fn follow(mut client: Client, memory: Arc<Mutex<Memory>>, changes: watch::
 /// One agent per syncer.
 #[derive(Debug)]
 pub(super) struct Agents {
-    agents: BTreeMap<SyncerType, Agent>,
+    agents: BTreeMap<SyncerName, Agent>,
 }
 
 impl Agents {
     pub(super) fn start(server: SocketAddr) -> anyhow::Result<Self> {
         let start = |syncer| Ok((syncer, Agent::start(server, syncer)?));
-        Ok(Self { agents: SyncerType::ALL.into_iter().map(start).collect::<anyhow::Result<_>>()? })
+        Ok(Self { agents: syncers::ALL.into_iter().map(start).collect::<anyhow::Result<_>>()? })
     }
 
     /// Looks into an agent's memory.
-    pub(super) fn look<T>(&self, syncer: SyncerType, look: impl FnOnce(&Memory) -> T) -> T {
+    pub(super) fn look<T>(&self, syncer: SyncerName, look: impl FnOnce(&Memory) -> T) -> T {
         look(&self.agents[&syncer].memory())
     }
 
     /// Waits until an agent's memory is as `wanted`; `what` names it in the failure.
     pub(super) async fn until(
         &self,
-        syncer: SyncerType,
+        syncer: SyncerName,
         what: &str,
         mut wanted: impl FnMut(&Memory) -> bool,
     ) -> anyhow::Result<()> {
@@ -118,7 +119,7 @@ impl Agents {
     /// The same within a time that the test demands.
     pub(super) async fn until_within(
         &self,
-        syncer: SyncerType,
+        syncer: SyncerName,
         what: &str,
         limit: Duration,
         mut wanted: impl FnMut(&Memory) -> bool,
@@ -143,25 +144,25 @@ impl Agents {
     }
 
     /// Waits until an agent holds a key.
-    pub(super) async fn until_held(&self, syncer: SyncerType, key: &str) -> anyhow::Result<()> {
+    pub(super) async fn until_held(&self, syncer: SyncerName, key: &str) -> anyhow::Result<()> {
         let wanted = Key::from(key);
         self.until(syncer, &format!("{key} arrives"), |memory| memory.content.contains_key(&wanted)).await
     }
 
-    /// Waits until every agent was told that it is in sync, now.
+    /// Waits until the present status of every agent is in-sync.
     pub(super) async fn until_in_sync(&self) -> anyhow::Result<()> {
-        for syncer in SyncerType::ALL {
+        for syncer in syncers::ALL {
             self.until(syncer, "in sync", |memory| memory.statuses.last() == Some(&SyncStatus::InSync)).await?;
         }
         Ok(())
     }
 
-    /// Waits until all agents hold exactly what the API server holds, and returns it.
+    /// Waits until all agents hold exactly the API server's content, and returns it.
     pub(super) async fn until_equal(
         &self,
         rest: &Rest,
         group: CrdGroup,
-    ) -> anyhow::Result<HashMap<SyncerType, Content>> {
+    ) -> anyhow::Result<HashMap<SyncerName, Content>> {
         let until = tokio::time::Instant::now() + PATIENCE;
         loop {
             let wanted = expected(rest, group, &Context::default()).await?;
@@ -177,12 +178,12 @@ impl Agents {
                 return Ok(wanted);
             }
             if tokio::time::Instant::now() > until {
-                bail!("agents do not hold what the API server holds:{difference}");
+                bail!("agents do not hold the API server's content:{difference}");
             }
         }
     }
 
-    /// Forgets what was forgotten and told until now.
+    /// Clears the recorded deletions, statuses and lost connections.
     pub(super) fn begin(&self) {
         for agent in self.agents.values() {
             let mut memory = agent.memory();
@@ -191,13 +192,13 @@ impl Agents {
         }
     }
 
-    /// Fails unless, since [`Agents::begin`], every agent was told to forget exactly what is in `before` and not in `after`,
-    /// each key once, and never lost its connection. What came and went in between may have been seen or not:
-    /// keys that contain `passing`.
-    pub(super) fn forgot_only_what_is_gone(
+    /// Fails unless, since [`Agents::begin`], every agent was sent deletions of exactly the keys that are in `before` and not in `after`,
+    /// each once, and never lost its connection. Keys that contain `passing` came and went in between; their deletions
+    /// may have been sent or not.
+    pub(super) fn deleted_exactly_the_missing_keys(
         &self,
-        before: &HashMap<SyncerType, Content>,
-        after: &HashMap<SyncerType, Content>,
+        before: &HashMap<SyncerName, Content>,
+        after: &HashMap<SyncerName, Content>,
         passing: Option<&str>,
     ) -> anyhow::Result<()> {
         for (&syncer, agent) in &self.agents {
@@ -219,7 +220,7 @@ impl Agents {
         Ok(())
     }
 
-    /// Fails if, since [`Agents::begin`], an agent that is in sync was told any status.
+    /// Fails if, since [`Agents::begin`], an agent that is in sync received any status.
     pub(super) fn heard_no_status(&self) -> anyhow::Result<()> {
         for (syncer, agent) in &self.agents {
             let statuses = agent.memory().statuses.clone();
@@ -228,8 +229,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Fails if, since [`Agents::begin`], an agent was told worse than what a list that is made again means: that it is
-    /// on its way, as Typha says too, and then that it is done.
+    /// Fails if, since [`Agents::begin`], an agent received other statuses than those of a new list: a resync in progress,
+    /// which Typha sends, too, and then in-sync.
     pub(super) async fn heard_of_resyncs_at_most(&self) -> anyhow::Result<()> {
         for (&syncer, agent) in &self.agents {
             let is_over = |memory: &Memory| memory.statuses.last().is_none_or(|last| *last == SyncStatus::InSync);
@@ -249,7 +250,7 @@ impl Drop for Agents {
     }
 }
 
-/// The first differences between what should be held and what is, for people.
+/// The first differences between wanted and held content, for people.
 fn differences(wanted: &Content, held: &Content) -> String {
     let mut text = format!("{} keys wanted, {} held", wanted.len(), held.len());
     let keys: std::collections::BTreeSet<&Key> = wanted.keys().chain(held.keys()).collect();

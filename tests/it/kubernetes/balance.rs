@@ -1,7 +1,7 @@
-//! Two replicas as processes, told of each other by real EndpointSlices, share sixty clients; then one of them goes.
+//! Two replicas as processes, which know each other from real EndpointSlices, share sixty clients; then one of them goes.
 //!
-//! Forty-eight clients speak our protocol and know only the first replica: where to go they learn from goodbyes. Twelve speak
-//! Calico's and know both, as Calico's agents do. The cluster changes all the while.
+//! Forty-eight clients speak our protocol and know only the first replica: they learn the other's address from goodbyes. Twelve speak
+//! Calico's protocol and know both, as Calico's agents do. The cluster changes all the while.
 
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
@@ -26,14 +26,14 @@ use crate::need::skip;
 
 const SLICES: &str = "/apis/discovery.k8s.io/v1/namespaces/kube-system/endpointslices";
 const NAMESPACES: &str = "/api/v1/namespaces";
-/// With five nodes and two replicas the formula gives 28; this is what counts then.
+/// Lower limit of connections per replica, which counts because the formula gives only 28 for five nodes and two replicas.
 const LOWER_LIMIT: usize = 30;
 const CLIENTS: usize = 60;
 
-/// An address of this host that an EndpointSlice may contain, which those of loopback may not. `None`: it has no other.
+/// An address of this host other than loopback, which an EndpointSlice may not contain. `None`: there is no other.
 fn host_address() -> Option<Ipv4Addr> {
     let socket = UdpSocket::bind(("0.0.0.0", 0)).ok()?;
-    // Nothing is sent: the system only says which address of ours it would send from.
+    // Nothing is sent: the system only chooses a source address.
     socket.connect(("198.51.100.1", 9)).ok()?;
     match socket.local_addr().ok()?.ip() {
         IpAddr::V4(ip) if !ip.is_loopback() && !ip.is_unspecified() => Some(ip),
@@ -41,7 +41,7 @@ fn host_address() -> Option<Ipv4Addr> {
     }
 }
 
-/// A replica as the service's EndpointSlices list it. Each has a slice of its own because each has another port.
+/// The EndpointSlice of one replica. Each has a slice of its own because each has another port.
 fn slice(name: &str, at: SocketAddr, ready: bool) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1",
@@ -55,7 +55,7 @@ fn slice(name: &str, at: SocketAddr, ready: bool) -> Value {
     })
 }
 
-/// A replica that listens on all addresses of the host, at a port of its own or at one that was kept free for it.
+/// A replica that listens on all addresses of the host, at a free port or at the port of this listener.
 fn replica(folder: &Path, server: &ApiServer, port: Option<TcpListener>) -> anyhow::Result<Daemon> {
     let lower = LOWER_LIMIT.to_string();
     let mut options = vec![
@@ -75,7 +75,7 @@ fn replica(folder: &Path, server: &ApiServer, port: Option<TcpListener>) -> anyh
     Ok(daemon)
 }
 
-/// What a client holds, and what happened to it.
+/// A client's content and its history.
 #[derive(Debug, Default)]
 struct Held {
     values: BTreeMap<String, Vec<u8>>,
@@ -125,7 +125,7 @@ fn connections(daemon: &Daemon) -> Option<f64> {
     daemon.metric("typha_connections_streaming{syncer=\"felix\"}").ok()
 }
 
-/// Waits until so many clients are with each of two replicas, and all clients are in sync.
+/// Waits until each replica has this number of clients, and all clients are in sync.
 fn spread(clients: &[Shared], replicas: &[(&Daemon, usize)]) -> anyhow::Result<()> {
     let settled = || {
         let counts = replicas.iter().all(|(daemon, count)| connections(daemon) == Some(*count as f64));
@@ -148,7 +148,7 @@ async fn namespaces(rest: &Rest, names: impl Iterator<Item = usize>) -> anyhow::
     rest.create_all(names.map(|n| (NAMESPACES.to_owned(), object(n))).collect()).await
 }
 
-/// All clients hold what one that connects now is given.
+/// Waits until all clients hold the same as a fresh client.
 fn all_hold_the_same(clients: &[Shared], fresh: &Shared) -> anyhow::Result<()> {
     eventually("all hold the same", || {
         let fresh = fresh.lock().unwrap();
@@ -169,7 +169,7 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     rest.create_all(nodes.map(|node| ("/api/v1/nodes".to_owned(), node)).collect()).await?;
     namespaces(&rest, 0..20).await?;
 
-    // A lone replica keeps everybody.
+    // A lone replica keeps all clients.
     let second_kept = TcpListener::bind((host, 0))?;
     let second_at = second_kept.local_addr()?;
     let first = replica(folder.path(), &server, None)?;
@@ -187,10 +187,10 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     }
     spread(&clients, &[(&first, CLIENTS)])?;
     let old: BTreeSet<String> = clients[0].lock().unwrap().values.keys().cloned().collect();
-    ensure!(old.len() >= 20, "it is not nothing that they hold");
+    ensure!(old.len() >= 20, "clients hold too little: {}", old.len());
     ensure!(first.metric("bulrush_connections_limit")? == 10_000.0, "a lone replica has the upper limit");
 
-    // A second one comes while the cluster changes: the clients are shared out, and none loses anything.
+    // A second replica comes while the cluster changes: the clients are shared out, and none loses anything.
     let mut second = replica(folder.path(), &server, Some(second_kept))?;
     rest.create(SLICES, &slice("second", second_at, true)).await?;
     namespaces(&rest, 20..40).await?;
@@ -198,11 +198,11 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     for daemon in [&first, &second] {
         ensure!(daemon.metric("bulrush_connections_limit")? == LOWER_LIMIT as f64, "both have the same limit");
     }
-    ensure!(first.metric("typha_connections_dropped")? == (CLIENTS - LOWER_LIMIT) as f64, "the excess and no more");
-    ensure!(second.metric("typha_connections_dropped")? == 0.0, "nobody is sent back");
+    ensure!(first.metric("typha_connections_dropped")? == (CLIENTS - LOWER_LIMIT) as f64, "only the excess is dropped");
+    ensure!(second.metric("typha_connections_dropped")? == 0.0, "no client is sent back");
     let moved = clients.iter().filter(|held| held.lock().unwrap().moves > 0).count();
     ensure!(moved == CLIENTS - LOWER_LIMIT, "{moved} clients moved");
-    // The newest went, and those of our protocol straight to where they were sent.
+    // The newest clients went; clients of our protocol went straight to the address in their goodbye.
     for (n, held) in clients.iter().enumerate() {
         let held = held.lock().unwrap();
         ensure!(held.moves <= 1 && held.refused.len() == held.moves, "client {n}: {held:?}");
@@ -211,7 +211,7 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     let logged = |daemon: &Daemon| daemon.log().lines().any(|line| line.contains("new limit of connections"));
     ensure!(logged(&first) && logged(&second), "both say why");
 
-    // Discovery finds both; whoever comes now gets what the others hold.
+    // Discovery finds both; a new client gets the content of the others.
     let service = Service {
         namespace: "kube-system".to_owned(),
         name: "calico-typha".to_owned(),
@@ -221,9 +221,9 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     let discovery = Discovery::connect(kubernetes, service)?;
     let fresh = follow(Client::builder([""; 0]).discovery(discovery).agent("fresh").start()?);
     all_hold_the_same(&clients, &fresh)?;
-    ensure!(fresh.lock().unwrap().values.len() >= 40, "it is not nothing that they hold");
+    ensure!(fresh.lock().unwrap().values.len() >= 40, "the fresh client holds too little");
 
-    // The second one goes: its clients are sent to the first, which may keep them again.
+    // The second replica goes: its clients are sent to the first, whose limit rises again.
     rest.replace(&format!("{SLICES}/second"), &slice("second", second_at, false)).await?;
     let raised = || first.metric("bulrush_connections_limit").ok().filter(|limit| *limit == 10_000.0);
     eventually("the first has the upper limit again", raised)?;
@@ -235,15 +235,15 @@ async fn two_replicas_share_sixty_clients_and_one_goes() -> anyhow::Result<()> {
     all_hold_the_same(&clients, &fresh)?;
     for (n, held) in clients.iter().enumerate() {
         let held = held.lock().unwrap();
-        // A replica may know a change of this moment later than another one. What was there before is everywhere.
+        // A replica may learn of a recent change later than the other. Older keys are at both.
         let spurious: Vec<&String> = held.deleted.iter().filter(|key| old.contains(key.as_str())).collect();
-        ensure!(spurious.is_empty(), "client {n} was told of deletes that never were: {spurious:?}");
+        ensure!(spurious.is_empty(), "client {n} was sent deletions that never happened: {spurious:?}");
         ensure!(held.values.keys().any(|key| key.ends_with("kns.team-49")), "client {n} has the last change");
     }
     Ok(())
 }
 
-/// With another datastore the replicas are seen through a watch of their own, for which a Role in one namespace is enough.
+/// With another datastore the replicas are found by a separate watch, for which a Role in one namespace is enough.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_another_datastore_only_the_slices_of_the_service_are_asked_for() -> anyhow::Result<()> {
     let Some(server) = ApiServer::start().await else { return Ok(()) };

@@ -1,12 +1,15 @@
-//! Kinds that are defined late, are deleted and come back; and the little that the daemon writes at start.
+//! Kinds that are defined late, are deleted and come back; and the objects that the daemon writes at start.
 
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
-use bulrush::datastore::Kind;
-use bulrush::model::Key;
-use bulrush::model::SyncerType;
-use bulrush::model::kinds as k;
+use anyhow::{bail, ensure};
+use bulrush::calico::catalog::catalog;
+use bulrush::calico::kinds as k;
+use bulrush::calico::syncers::{BGP, FELIX, TUNNEL_IP_ALLOCATION};
+use bulrush::datastore::kubernetes::{KubernetesConfig, KubernetesStore};
+use bulrush::datastore::write::{Change, Stored, Writable as _, Write, Written};
+use bulrush::datastore::{Kind, ObjectId};
+use bulrush::model::{Key, Revision, SyncerName};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -19,11 +22,11 @@ use crate::apiserver::crds::{self, CrdGroup};
 use crate::apiserver::rest::Rest;
 
 const GROUP: CrdGroup = CrdGroup::V1;
-/// How long after its definition a kind may stay unnoticed.
+/// Longest time until a newly defined kind is noticed.
 const NOTICED_WITHIN: Duration = Duration::from_secs(5);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn kinds_come_late_go_and_come_back() -> anyhow::Result<()> {
+async fn kinds_are_defined_late_deleted_and_defined_again() -> anyhow::Result<()> {
     let Some(mut server) = ApiServer::start().await else { return Ok(()) };
     let rest = server.rest();
     allow(&server).await?;
@@ -32,65 +35,120 @@ async fn kinds_come_late_go_and_come_back() -> anyhow::Result<()> {
         .await?;
     let folder = TempDir::new()?;
 
-    // Nothing of Calico's is defined: the daemon is in sync with what there is.
+    // None of Calico's kinds is defined: the daemon is in sync with the others.
     let proxy = Proxy::start(&server).await?;
     let kubeconfig = proxy.kubeconfig(&server);
     let (_daemon, agents) = start_all(&folder, kubeconfig).await?;
     let profile = format!("/calico/v1/policy/profile/kns.{}/rules", namespace(0));
-    agents.until_held(SyncerType::Felix, &profile).await?;
+    agents.until_held(FELIX, &profile).await?;
     agents.begin();
 
-    // What is written at start is written as soon as its kinds are there, once.
+    // The objects of the start are written once, as soon as their kinds are defined.
     for kind in [k::CLUSTER_INFORMATION, k::TIER] {
         crds::install(&rest, &kind, GROUP).await?;
     }
-    agents.until_held(SyncerType::Felix, "/calico/v1/policy/tier/kube-baseline/metadata").await?;
-    agents.until_held(SyncerType::Felix, "/calico/v1/Ready").await?;
+    agents.until_held(FELIX, "/calico/v1/policy/tier/kube-baseline/metadata").await?;
+    agents.until_held(FELIX, "/calico/v1/Ready").await?;
     written_at_start(&rest).await?;
 
-    // Calico's kinds and others' arrive within seconds of their definition.
+    // Objects of Calico's and other kinds arrive within seconds of the definition.
     let pool = population::custom(&k::IP_POOL, GROUP, 0, SMALL).unwrap_or_default();
     let migration = population::custom(&k::VM_INSTANCE_MIGRATION, GROUP, 0, SMALL).unwrap_or_default();
     let pool_key = "/calico/v1/ipam/v4/pool/10.100.0.0-16";
     let migration_key =
         "/calico/resources/v3/projectcalico.org/livemigrations/team-0/virtualmachineinstancemigration-0";
     arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
-    agents.until_held(SyncerType::Bgp, pool_key).await?;
-    agents.until_held(SyncerType::TunnelIpAllocation, pool_key).await?;
+    agents.until_held(BGP, pool_key).await?;
+    agents.until_held(TUNNEL_IP_ALLOCATION, pool_key).await?;
     arrives(&agents, &rest, &k::VM_INSTANCE_MIGRATION, &migration, migration_key).await?;
     agents.heard_no_status()?;
 
     // A definition is deleted, and its objects with it.
     crds::uninstall(&rest, &k::IP_POOL, GROUP).await?;
-    for syncer in [SyncerType::Felix, SyncerType::Bgp, SyncerType::TunnelIpAllocation] {
+    for syncer in [FELIX, BGP, TUNNEL_IP_ALLOCATION] {
         is_forgotten(&agents, syncer, pool_key).await?;
     }
     arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
 
-    // The server begins again: definitions are followed as before.
+    // After a restart of the server, definitions are followed as before.
     server.kill();
     server.run().await;
     crds::uninstall(&rest, &k::IP_POOL, GROUP).await?;
-    for syncer in [SyncerType::Felix, SyncerType::Bgp, SyncerType::TunnelIpAllocation] {
+    for syncer in [FELIX, BGP, TUNNEL_IP_ALLOCATION] {
         is_forgotten(&agents, syncer, pool_key).await?;
     }
     arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
 
-    // The same while the watch is away: nobody told us of the objects' end.
+    // The same while the watch is cut, so that no event tells of the objects' deletion.
     proxy.refuse(Refusal { containing: "/ippools".to_owned(), code: 503, retry_after: None, times: usize::MAX });
     proxy.cut();
     crds::uninstall(&rest, &k::IP_POOL, GROUP).await?;
     proxy.let_through();
-    for syncer in [SyncerType::Felix, SyncerType::Bgp, SyncerType::TunnelIpAllocation] {
+    for syncer in [FELIX, BGP, TUNNEL_IP_ALLOCATION] {
         is_forgotten(&agents, syncer, pool_key).await?;
     }
     arrives(&agents, &rest, &k::IP_POOL, &pool, pool_key).await?;
 
-    // Nothing else was ever forgotten, and nobody was told that something is wrong.
+    // Nothing else was deleted at agents, and no agent received a status of trouble.
     agents.heard_of_resyncs_at_most().await?;
-    let forgotten = agents.look(SyncerType::Felix, |memory| memory.forgotten.clone());
+    let forgotten = agents.look(FELIX, |memory| memory.forgotten.clone());
     ensure!(forgotten == [(); 3].map(|()| Key::from(pool_key)), "felix was told to forget {forgotten:?}");
     agents.until_equal(&rest, GROUP).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_happens_only_if_the_object_is_as_it_must_be() -> anyhow::Result<()> {
+    let Some(server) = ApiServer::start().await else { return Ok(()) };
+    let rest = server.rest();
+    for kind in [k::TIER, k::NETWORK_SET] {
+        crds::install(&rest, &kind, GROUP).await?;
+    }
+    let config = KubernetesConfig {
+        kubeconfig: vec![server.kubeconfig("admin")],
+        catalog: catalog(None),
+        ..KubernetesConfig::default()
+    };
+    let store = KubernetesStore::connect(config)?;
+    for (kind, namespace) in [(k::TIER, ""), (k::NETWORK_SET, "default")] {
+        let id = ObjectId { namespace: namespace.into(), name: "x".into() };
+        let body = |order: u32| {
+            let labels = json!({ "order": order.to_string() });
+            let metadata = match namespace {
+                "" => json!({"name": "x", "labels": labels}),
+                namespace => json!({"name": "x", "namespace": namespace, "labels": labels}),
+            };
+            json!({"kind": kind.name, "metadata": metadata, "spec": {}}).to_string().into_bytes()
+        };
+        let write = async |change: Change<'_>, dry_run: bool| {
+            store.write(Write { kind: &kind, id: &id, change, dry_run }).await
+        };
+        let create = |order| Change::Create { body: body(order) };
+        let now = async || -> anyhow::Result<Option<(Value, Revision)>> {
+            let Some(Stored { body, revision }) = store.read(&kind, &id).await? else { return Ok(None) };
+            let mut object: Value = serde_json::from_slice(&body)?;
+            Ok(Some((object["metadata"]["labels"]["order"].take(), revision)))
+        };
+
+        ensure!(matches!(write(create(1), true).await?, Written::Done(_)));
+        ensure!(now().await?.is_none(), "a dry run stores nothing");
+        let Written::Done(first) = write(create(1), false).await? else { bail!("it did not exist") };
+        ensure!(now().await? == Some((json!("1"), first.clone())));
+        ensure!(write(create(2), false).await? == Written::Conflict);
+
+        let update = Change::Update { body: body(2), before: &first };
+        ensure!(matches!(write(update.clone(), true).await?, Written::Done(_)));
+        let Written::Done(second) = write(update.clone(), false).await? else { bail!("it was as it must be") };
+        ensure!(write(update, false).await? == Written::Conflict);
+        ensure!(now().await? == Some((json!("2"), second.clone())));
+
+        ensure!(write(Change::Delete { before: &first }, false).await? == Written::Conflict);
+        ensure!(matches!(write(Change::Delete { before: &second }, true).await?, Written::Done(_)));
+        ensure!(now().await?.is_some(), "a dry run deletes nothing");
+        ensure!(matches!(write(Change::Delete { before: &second }, false).await?, Written::Done(_)));
+        ensure!(now().await?.is_none());
+        ensure!(write(Change::Delete { before: &second }, false).await? == Written::Conflict);
+    }
     Ok(())
 }
 
@@ -109,7 +167,7 @@ async fn read_only_writes_nothing_and_two_daemons_write_once() -> anyhow::Result
     let writes =
         |user| server.audited(user).into_iter().filter(|request| !["list", "watch", "get"].contains(&&*request.verb));
     ensure!(writes(USER).count() == 0, "a read-only daemon wrote {:?}", writes(USER).collect::<Vec<_>>());
-    ensure!(rest.list(&GROUP.collection(&k::TIER, "")).await?.is_empty(), "nobody wrote tiers");
+    ensure!(rest.list(&GROUP.collection(&k::TIER, "")).await?.is_empty(), "no tiers are written");
 
     let (kubeconfig, other) = (server.kubeconfig(USER), TempDir::new()?);
     let both = futures_util::future::try_join(
@@ -132,7 +190,7 @@ async fn read_only_writes_nothing_and_two_daemons_write_once() -> anyhow::Result
     a_definition_goes_unseen(&server).await
 }
 
-/// The first kind that is ever missing, deleted while nobody could tell.
+/// The first missing kind is deleted while the daemon cannot see it.
 async fn a_definition_goes_unseen(server: &ApiServer) -> anyhow::Result<()> {
     let rest = server.rest();
     for kind in crds::custom_kinds() {
@@ -153,11 +211,11 @@ async fn a_definition_goes_unseen(server: &ApiServer) -> anyhow::Result<()> {
     crds::uninstall(&rest, &k::BGP_PEER, GROUP).await?;
     proxy.let_through();
     let after = agents.until_equal(&rest, GROUP).await?;
-    agents.forgot_only_what_is_gone(&before, &after, None)?;
+    agents.deleted_exactly_the_missing_keys(&before, &after, None)?;
     agents.heard_of_resyncs_at_most().await
 }
 
-/// What Calico's components expect in a cluster.
+/// Checks the objects that Calico's components expect in a cluster.
 async fn written_at_start(rest: &Rest) -> anyhow::Result<()> {
     let path = GROUP.path(&k::CLUSTER_INFORMATION, "", "default");
     let spec = rest.get(&path).await?["spec"].take();
@@ -174,21 +232,17 @@ async fn written_at_start(rest: &Rest) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Defines a kind, creates an object of it, and waits for what felix makes of it, within seconds of the definition.
+/// Defines a kind, creates an object of it, and waits for felix' key of it, within seconds of the definition.
 async fn arrives(agents: &Agents, rest: &Rest, kind: &Kind, object: &Value, key: &str) -> anyhow::Result<()> {
     crds::install(rest, kind, GROUP).await?;
     let defined = Instant::now();
     rest.create(&GROUP.collection(kind, text(object, "/metadata/namespace")), object).await?;
     let wanted = Key::from(key);
     let limit = NOTICED_WITHIN.saturating_sub(defined.elapsed());
-    agents
-        .until_within(SyncerType::Felix, &format!("{key} arrives"), limit, |memory| {
-            memory.content.contains_key(&wanted)
-        })
-        .await
+    agents.until_within(FELIX, &format!("{key} arrives"), limit, |memory| memory.content.contains_key(&wanted)).await
 }
 
-async fn is_forgotten(agents: &Agents, syncer: SyncerType, key: &str) -> anyhow::Result<()> {
+async fn is_forgotten(agents: &Agents, syncer: SyncerName, key: &str) -> anyhow::Result<()> {
     let key = Key::from(key);
     agents.until(syncer, &format!("{key} is forgotten"), |memory| !memory.content.contains_key(&key)).await
 }

@@ -1,25 +1,22 @@
-//! What agents should hold: the API server's content, read in plain lists by `admin` and put through the same processors and
-//! the same validation, without the Kubernetes datastore between them.
+//! The content that agents should hold: the API server's, read in plain lists by `admin` and put through the same processors and
+//! the same validation, without the Kubernetes datastore.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use bulrush::calico::pipelines::{self, Flavour};
+use bulrush::calico::processors::Context;
 use bulrush::datastore::memory::MemoryStore;
 use bulrush::datastore::{Dialect, Kind, Object, ObjectId};
-use bulrush::decoupler;
+use bulrush::demand::Demand;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
-use bulrush::model::aside;
+use bulrush::model::SyncerName;
 use bulrush::model::{Key, SyncStatus, SyncerEvent};
-use bulrush::problems::ProblemBook;
+use bulrush::pipeline::Stages;
 use bulrush::syncer::kind_watch::KindHub;
-use bulrush::syncer::pipelines::{self, Flavour, PipelineSpec};
-use bulrush::syncer::processors::Context;
-use bulrush::syncer::watcher_cache::WatcherCache;
-use bulrush::syncer::watcher_syncer::WatcherSyncer;
-use bulrush::validate::filter::ValidationFilter;
+use bulrush::syncer::spec::PipelineSpec;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -29,10 +26,10 @@ use tokio_util::sync::CancellationToken;
 use crate::apiserver::crds::{CrdGroup, is_calico};
 use crate::apiserver::rest::{Refused, Rest};
 
-/// In memory, this takes a second at most.
+/// Longest time for the conversion. In memory it takes a second at most.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What one agent holds: values without their revisions, which a change that changes nothing leaves behind.
+/// Content of one agent: values without revisions, because a change without effect alters only the revision.
 pub(super) type Content = BTreeMap<Key, Bytes>;
 
 #[derive(Deserialize)]
@@ -67,7 +64,7 @@ pub(super) async fn expected(
     rest: &Rest,
     group: CrdGroup,
     context: &Context,
-) -> anyhow::Result<HashMap<SyncerType, Content>> {
+) -> anyhow::Result<HashMap<SyncerName, Content>> {
     let store = MemoryStore::new();
     let specs = pipelines::calico(Flavour::Kubernetes, context);
     let mut loaded = Vec::new();
@@ -119,22 +116,13 @@ async fn load(store: &MemoryStore, rest: &Rest, group: CrdGroup, kind: &Kind) ->
 
 /// Runs one syncer's stages over the store until they are in sync.
 async fn converted(spec: PipelineSpec, store: &MemoryStore) -> anyhow::Result<Content> {
-    let metrics = SyncerMetrics::unregistered(spec.syncer);
-    let problems = ProblemBook::new(spec.syncer);
-    let cache_of = |source: pipelines::Source| {
-        WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
-    };
-    let caches = spec.sources.into_iter().map(cache_of).collect();
+    let metrics = SyncerMetrics::unregistered();
     let mut hub = KindHub::new(Arc::new(store.clone()), 1);
-    let (to_filter, from_syncer) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
-    let (to_us, mut received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
+    let (stages, mut received) = Stages::new(spec, &metrics, &mut hub, Demand::default());
     let cancel = CancellationToken::new();
-    let syncer = WatcherSyncer::new(spec.syncer, caches, &mut hub, to_filter);
-    let filter = ValidationFilter::new(metrics, problems, None);
     let mut tasks = JoinSet::new();
     tasks.spawn(hub.run(cancel.clone()));
-    tasks.spawn(syncer.run(cancel.clone()));
-    tasks.spawn(filter.run(from_syncer, to_us, cancel.clone()));
+    tasks.spawn(stages.run(cancel.clone()));
     let mut content = Content::new();
     let mut batch = Vec::new();
     let mut is_in_sync = false;
@@ -145,8 +133,8 @@ async fn converted(spec: PipelineSpec, store: &MemoryStore) -> anyhow::Result<Co
                 SyncerEvent::Status(status) => is_in_sync = status == SyncStatus::InSync,
                 SyncerEvent::Progress(_) => {}
                 SyncerEvent::Updates(updates) => {
-                    // The agents here speak as the development branch, and are told nothing of what is aside.
-                    for update in updates.into_iter().filter(|update| !aside::is_aside(&update.key)) {
+                    // The agents here are of the development branch, which gets no key that is carried aside.
+                    for update in updates.into_iter().filter(|update| !update.key.is_aside()) {
                         if let Some(value) = update.value {
                             content.insert(update.key, value.bytes);
                         } else {

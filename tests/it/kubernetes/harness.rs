@@ -1,6 +1,6 @@
-//! The harness does what the other tests take for granted.
+//! Checks of the harness that the other tests rely on.
 
-use bulrush::model::kinds::{IP_POOL, POD};
+use bulrush::calico::kinds::{IP_POOL, POD};
 use serde_json::json;
 
 use crate::apiserver::ApiServer;
@@ -8,7 +8,7 @@ use crate::apiserver::crds::{CrdGroup, custom_kinds, definition_path};
 use crate::apiserver::rest::{Refused, Rest};
 
 #[tokio::test]
-async fn the_api_server_serves_counts_and_survives_its_death() -> anyhow::Result<()> {
+async fn the_api_server_serves_counts_and_can_be_killed_and_restarted() -> anyhow::Result<()> {
     let Some(mut server) = ApiServer::start().await else { return Ok(()) };
     let rest = server.rest();
     let group = CrdGroup::V1;
@@ -44,7 +44,7 @@ async fn the_api_server_serves_counts_and_survives_its_death() -> anyhow::Result
     server.run().await;
     let rest = server.rest();
     assert_eq!(rest.list(&group.collection(&POD, "")).await?.len(), 250);
-    // Only one is read: the server sets every custom kind up when it is first asked for it, half a second each.
+    // Only one kind is read: the server sets up every custom kind at its first request, half a second each.
     for kind in custom_kinds() {
         rest.get(&definition_path(&kind, group)).await?;
     }

@@ -1,11 +1,11 @@
-//! A cluster of 5,000 pods: start, churn, broken watches. What every agent holds, what it was told to forget, and what the API
-//! server was asked.
+//! A cluster of 5,000 pods: start, churn, broken watches. Checks every agent's content and deletions, and the requests to the API
+//! server.
 
 use std::collections::BTreeMap;
 
 use anyhow::ensure;
-use bulrush::model::SyncerType;
-use bulrush::model::kinds as k;
+use bulrush::calico::kinds as k;
+use bulrush::calico::syncers::FELIX;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -26,7 +26,7 @@ async fn five_thousand_pods_start_churn_and_broken_watches() -> anyhow::Result<(
     let proxy = Proxy::start(&server).await?;
     let kubeconfig = proxy.kubeconfig(&server);
 
-    // Start: each kind is read once, and everybody has everything.
+    // Start: each kind is read once, and every agent has everything.
     let listed_before = server.lists_answered().await?;
     let folder = TempDir::new()?;
     let (_daemon, agents) = start_all(&folder, kubeconfig).await?;
@@ -38,19 +38,19 @@ async fn five_thousand_pods_start_churn_and_broken_watches() -> anyhow::Result<(
         ensure!(plain == 0, "{kind} was listed {plain} times beside its streaming list, by the server's own count");
     }
     let started = agents.until_equal(&rest, GROUP).await?;
-    let endpoints = started[&SyncerType::Felix].keys().filter(|key| key.contains("/workload/k8s/")).count();
+    let endpoints = started[&FELIX].keys().filter(|key| key.contains("/workload/k8s/")).count();
     ensure!(endpoints == LARGE.pods, "{endpoints} endpoints of {} pods", LARGE.pods);
 
-    // Churn: no further list, nothing forgotten that is not gone.
+    // Churn: no further list, and only deletions of keys that are gone.
     agents.begin();
     proxy.begin();
     churn(&rest).await?;
     let churned = agents.until_equal(&rest, GROUP).await?;
-    agents.forgot_only_what_is_gone(&started, &churned, Some("fresh-"))?;
+    agents.deleted_exactly_the_missing_keys(&started, &churned, Some("fresh-"))?;
     agents.heard_no_status()?;
     each_kind_was_read_once(&server)?;
 
-    // Broken watches, with changes while they are away: they go on where they were.
+    // Broken watches, with changes in between: they go on where they were.
     agents.begin();
     for round in 0..3 {
         let pods = (1_000 + 50 * round..1_050 + 50 * round).map(|i| format!("{}/pod-{i}", pods_of(i)));
@@ -59,7 +59,7 @@ async fn five_thousand_pods_start_churn_and_broken_watches() -> anyhow::Result<(
         deleting.await?;
     }
     let after_cuts = agents.until_equal(&rest, GROUP).await?;
-    agents.forgot_only_what_is_gone(&churned, &after_cuts, None)?;
+    agents.deleted_exactly_the_missing_keys(&churned, &after_cuts, None)?;
     agents.heard_no_status()?;
     each_kind_was_read_once(&server)?;
     let watches = proxy.seen().iter().filter(|seen| seen.is_watch()).count();
@@ -113,7 +113,7 @@ async fn churn(rest: &Rest) -> anyhow::Result<()> {
     rest.patch(&GROUP.path(&k::K8S_NODE, "", "node-7"), &annotation).await?;
     rest.delete(&GROUP.path(&k::K8S_NODE, "", "node-99")).await?;
 
-    // Of every custom kind one comes, one changes, one goes.
+    // Of every custom kind one object comes, one changes, one goes.
     for kind in crate::apiserver::crds::custom_kinds() {
         let Some(fresh) = population::custom(&kind, GROUP, LARGE.each, LARGE) else { continue };
         rest.create(&GROUP.collection(&kind, text(&fresh, "/metadata/namespace")), &fresh).await?;

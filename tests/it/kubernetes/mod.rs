@@ -1,5 +1,5 @@
-//! The Kubernetes datastore against a real API server: the real daemon as a child process, with no more than our ClusterRole,
-//! and an agent per syncer that remembers everything it was told.
+//! The Kubernetes datastore against a real API server: the real daemon as a child process, with only our ClusterRole,
+//! and an agent per syncer that remembers everything it received.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ mod restart;
 mod tokens;
 mod tunnel;
 
-/// The user that the daemon is.
+/// The daemon's user.
 const USER: &str = "bulrush";
 
 /// Starts the daemon with a kubeconfig and further options.
@@ -42,7 +42,7 @@ async fn start_daemon(folder: &TempDir, kubeconfig: PathBuf, options: &[(&str, &
     for (name, value) in [("DatastoreType", "kubernetes"), ("LogSeverityScreen", "info")] {
         options.push((name.to_owned(), value.to_owned()));
     }
-    // It waits in real time, and the proxy has to go on meanwhile.
+    // The start blocks in real time, and the proxy has to go on meanwhile.
     tokio::task::spawn_blocking(move || {
         let options: Vec<(&str, &str)> = options.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
         Daemon::start_in(&folder, &options, &[("KUBECONFIG", &kubeconfig.display().to_string())])
@@ -58,7 +58,7 @@ async fn start_all(folder: &TempDir, kubeconfig: PathBuf) -> anyhow::Result<(Dae
     Ok((daemon, agents))
 }
 
-/// Starts an API server with every CRD and a population. `None`: it is left out, the test returns.
+/// Starts an API server with every CRD and a population. `None`: kube-apiserver is left out, the test returns.
 async fn populated(group: CrdGroup, size: Size) -> anyhow::Result<Option<ApiServer>> {
     let Some(server) = ApiServer::start().await else { return Ok(None) };
     server.install_crds(group).await?;
@@ -66,17 +66,17 @@ async fn populated(group: CrdGroup, size: Size) -> anyhow::Result<Option<ApiServ
     Ok(Some(server))
 }
 
-/// Allows the daemon's user what our ClusterRole says.
+/// Gives the daemon's user our ClusterRole.
 async fn allow(server: &ApiServer) -> anyhow::Result<()> {
     role::grant(&server.rest(), USER, &role::rules()?).await
 }
 
-/// Waits for something that another process does, as long as a busy machine may need.
+/// Waits for another process, up to [`PATIENCE`].
 async fn eventually<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> anyhow::Result<T> {
     wait::eventually(what, PATIENCE, look).await
 }
 
-/// Waits until the daemon has logged all these words in one line, and returns it with its quotes as they were.
+/// Waits until the daemon has logged all these words in one line, and returns the line with its quotes unescaped.
 async fn logged(daemon: &Daemon, words: &[&str]) -> anyhow::Result<String> {
     let line = async || {
         let log = daemon.log().replace(r#"\""#, r#"""#);

@@ -1,4 +1,4 @@
-//! An API server that is overloaded: it answers 429 and says how long to wait.
+//! An overloaded API server: it answers 429 with a time to wait.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ async fn retry_after_is_waited_for_and_nothing_is_lost() -> anyhow::Result<()> {
     refuse("watch=true", 10);
     proxy.cut();
     let gone = (0..10).map(|i| {
-        GROUP.path(&bulrush::model::kinds::POD, &population::namespace(i % SMALL.namespaces), &format!("pod-{i}"))
+        GROUP.path(&bulrush::calico::kinds::POD, &population::namespace(i % SMALL.namespaces), &format!("pod-{i}"))
     });
     rest.delete_all(gone.collect()).await?;
     let after = agents.until_equal(&rest, GROUP).await?;
@@ -50,7 +50,7 @@ async fn retry_after_is_waited_for_and_nothing_is_lost() -> anyhow::Result<()> {
         (proxy.seen().iter().filter(|seen| seen.is_watch() && seen.code == 200).count() >= kinds).then_some(())
     };
     eventually("all kinds are watched again", back).await?;
-    agents.forgot_only_what_is_gone(&started, &after, None)?;
+    agents.deleted_exactly_the_missing_keys(&started, &after, None)?;
     agents.heard_no_status()?;
     ensure!(server.collections_read(USER) == reads, "a refused watch costs no list");
     for kind in watched_kinds() {
@@ -59,12 +59,12 @@ async fn retry_after_is_waited_for_and_nothing_is_lost() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Fails if a request of some kind came sooner after a refusal than the server asked for. Returns how many there were.
+/// Fails if a request whose path contains this text came sooner after a refusal than the server asked for. Returns the number of requests.
 fn waited(proxy: &Proxy, containing: &str) -> anyhow::Result<usize> {
     let seen: Vec<_> = proxy.seen().into_iter().filter(|seen| seen.what.contains(containing)).collect();
     for pair in seen.windows(2) {
         let pause = pair[1].at - pair[0].at;
-        // Another answer was under way when the refusal came.
+        // Only the time after a refusal counts.
         let is_refused = pair[0].code == 429;
         ensure!(!is_refused || pause >= Duration::from_secs(PAUSE), "{containing} was asked for again after {pause:?}");
     }

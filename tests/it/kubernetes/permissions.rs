@@ -1,12 +1,14 @@
-//! The daemon's ClusterRole: with it everything works (every other test runs with nothing else); without one of its lines
-//! exactly one kind does not, and the log says which line it is.
+//! The daemon's ClusterRole: with it everything works (every other test runs with it alone); without one of its lines
+//! exactly one kind fails, and the log names the line.
 
 use anyhow::ensure;
+use bulrush::calico::catalog::catalog;
+use bulrush::calico::kinds as k;
+use bulrush::calico::syncers;
+use bulrush::calico::syncers::{BGP, FELIX, NODE_STATUS, TUNNEL_IP_ALLOCATION};
 use bulrush::datastore::kubernetes::{KubernetesConfig, KubernetesStore};
 use bulrush::datastore::{Datastore as _, Error, Kind};
 use bulrush::model::SyncStatus;
-use bulrush::model::SyncerType;
-use bulrush::model::kinds as k;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -45,12 +47,12 @@ fn rules_without(kinds: &[&Kind]) -> anyhow::Result<Vec<Value>> {
 }
 
 async fn list(store: &KubernetesStore, kind: &Kind) -> Result<(), Error> {
-    let pages = store.list(kind).try_for_each(|_| async { Ok(()) });
+    let pages = store.list(&kind.clone().into()).try_for_each(|_| async { Ok(()) });
     tokio::time::timeout(PATIENCE, pages).await.expect("a list takes no minute")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_line_of_the_role_that_is_missing_breaks_one_kind() -> anyhow::Result<()> {
+async fn each_missing_line_of_the_role_breaks_one_kind() -> anyhow::Result<()> {
     let Some(server) = populated(GROUP, SMALL).await? else { return Ok(()) };
     let rest = server.rest();
     let kinds = watched_kinds();
@@ -62,6 +64,7 @@ async fn each_line_of_the_role_that_is_missing_breaks_one_kind() -> anyhow::Resu
         async move {
             let config = KubernetesConfig {
                 kubeconfig: vec![server.kubeconfig(&variant(index))],
+                catalog: catalog(None),
                 ..KubernetesConfig::default()
             };
             let store = KubernetesStore::connect(config)?;
@@ -71,7 +74,7 @@ async fn each_line_of_the_role_that_is_missing_breaks_one_kind() -> anyhow::Resu
                     Ok(()) => ensure!(kind != missing, "{kind} is listed without permission"),
                     Err(Error::Forbidden { doing, reason }) => {
                         ensure!(kind == missing, "{kind} is forbidden without the line of {missing}");
-                        says_what_is_missing(kind, &format!("{doing}: {reason}"))?;
+                        names_the_missing_line(kind, &format!("{doing}: {reason}"))?;
                     }
                     Err(other) => anyhow::bail!("{kind} without the line of {missing}: {other}"),
                 }
@@ -84,8 +87,8 @@ async fn each_line_of_the_role_that_is_missing_breaks_one_kind() -> anyhow::Resu
     a_daemon_without_some_lines(&server).await
 }
 
-/// A daemon that may neither write nor watch definitions: it serves all the same, says what it may not, and finds a kind that
-/// is defined late by looking for it.
+/// A daemon that may neither write nor watch definitions: it still serves, logs the missing permissions, and finds a kind that
+/// is defined late by asking for it again.
 async fn a_daemon_that_may_only_read(server: &ApiServer) -> anyhow::Result<()> {
     let rest = server.rest();
     let user = variant(VARIANTS - 2);
@@ -111,15 +114,15 @@ async fn a_daemon_that_may_only_read(server: &ApiServer) -> anyhow::Result<()> {
     agents.until_equal(&rest, GROUP).await.map(drop)
 }
 
-/// Fails unless a text says which verb on which resource, and the line for the role.
-fn says_what_is_missing(kind: &Kind, text: &str) -> anyhow::Result<()> {
+/// Fails unless the text names the verb, the resource, and the line for the role.
+fn names_the_missing_line(kind: &Kind, text: &str) -> anyhow::Result<()> {
     let group = if is_calico(kind) { GROUP.group_version().0 } else { &kind.group };
     let line = format!(r#"{{apiGroups: ["{group}"], resources: ["{}"], verbs: ["list", "watch"]}}"#, kind.plural);
     ensure!(text.contains(&line) && text.contains("list"), "{line} is not in {text}");
     Ok(())
 }
 
-/// A whole daemon that lacks two kinds: the others go on, the log says what to do, and doing it helps.
+/// A daemon without permission for two kinds: the others go on, the log names the remedy, and the remedy helps.
 async fn a_daemon_without_some_lines(server: &ApiServer) -> anyhow::Result<()> {
     let rest = server.rest();
     let user = variant(VARIANTS - 1);
@@ -131,30 +134,30 @@ async fn a_daemon_without_some_lines(server: &ApiServer) -> anyhow::Result<()> {
     let agents = Agents::start(daemon.sync)?;
     for kind in &missing {
         let line = logged(&daemon, &["ERROR", &format!("resources: [\"{}\"]", kind.plural)]).await;
-        says_what_is_missing(kind, &line?)?;
+        names_the_missing_line(kind, &line?)?;
     }
-    // What is left arrives, and is followed.
-    let wanted = expected(&rest, GROUP, &bulrush::syncer::processors::Context::default()).await?;
+    // The permitted kinds arrive, and are followed.
+    let wanted = expected(&rest, GROUP, &bulrush::calico::processors::Context::default()).await?;
     let rest_of = |content: &super::expected::Content| -> super::expected::Content {
         let is_left = |key: &str| !key.contains("/workload/") && !key.contains("/bgpfilters/");
         content.iter().filter(|(key, _)| is_left(key)).map(|(key, value)| (key.clone(), value.clone())).collect()
     };
-    for syncer in SyncerType::ALL {
+    for syncer in syncers::ALL {
         let left = rest_of(&wanted[&syncer]);
-        agents.until(syncer, "what is permitted arrives", |memory| memory.content == left).await?;
+        agents.until(syncer, "the permitted content", |memory| memory.content == left).await?;
     }
     let not_in_sync = |syncer| agents.look(syncer, |memory| memory.statuses.last() != Some(&SyncStatus::InSync));
-    ensure!(not_in_sync(SyncerType::Felix) && not_in_sync(SyncerType::Bgp), "in sync without a kind would be a lie");
-    for syncer in [SyncerType::TunnelIpAllocation, SyncerType::NodeStatus] {
+    ensure!(not_in_sync(FELIX) && not_in_sync(BGP), "a syncer without one of its kinds is not in sync");
+    for syncer in [TUNNEL_IP_ALLOCATION, NODE_STATUS] {
         agents.until(syncer, "in sync", |memory| memory.statuses.last() == Some(&SyncStatus::InSync)).await?;
     }
     let pool = population::custom(&k::IP_POOL, GROUP, 50, SMALL).unwrap_or_default();
     rest.create(&GROUP.collection(&k::IP_POOL, ""), &pool).await?;
-    agents.until_held(SyncerType::Bgp, "/calico/v1/ipam/v4/pool/10.150.0.0-16").await?;
+    agents.until_held(BGP, "/calico/v1/ipam/v4/pool/10.150.0.0-16").await?;
 
     // The lines are added: no restart is needed.
     role::grant(&rest, &user, &role::rules()?).await?;
     agents.until_in_sync().await?;
     let complete = agents.until_equal(&rest, GROUP).await?;
-    agents.forgot_only_what_is_gone(&wanted, &complete, None)
+    agents.deleted_exactly_the_missing_keys(&wanted, &complete, None)
 }

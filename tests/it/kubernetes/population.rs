@@ -1,26 +1,26 @@
-//! Objects of every kind, a few or many: what a cluster of some size holds.
+//! Objects of every kind, for a cluster of a given size.
 
 use serde_json::{Value, json};
 
+use bulrush::calico::kinds as k;
 use bulrush::datastore::Kind;
-use bulrush::model::kinds as k;
 
 use crate::apiserver::ApiServer;
 use crate::apiserver::crds::{CrdGroup, custom_kinds, is_calico};
 
-/// How large a cluster is.
+/// Size of a cluster.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     pub(super) namespaces: usize,
     pub(super) nodes: usize,
     pub(super) pods: usize,
-    /// Of each kind of policy, set, block, service.
+    /// Number of objects of each kind of policy, set, block, service.
     pub(super) each: usize,
 }
 
-/// What the issue asks for.
+/// A large cluster.
 pub(super) const LARGE: Size = Size { namespaces: 20, nodes: 100, pods: 5_000, each: 40 };
-/// Something of everything.
+/// A few objects of every kind.
 pub(super) const SMALL: Size = Size { namespaces: 4, nodes: 5, pods: 60, each: 3 };
 
 /// The name of a namespace.
@@ -73,7 +73,7 @@ fn node(i: usize) -> Value {
     })
 }
 
-/// A pod as somebody creates it.
+/// A pod as a user creates it.
 pub(super) fn pod(namespace: &str, name: &str, node: usize) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",
@@ -90,7 +90,7 @@ pub(super) fn pod(namespace: &str, name: &str, node: usize) -> Value {
     })
 }
 
-/// What a kubelet makes of a pod's status.
+/// A pod's status as a kubelet writes it.
 pub(super) fn pod_status(address: usize) -> Value {
     let address = format!("10.{}.{}.{}", 64 + address / 62_500, address / 250 % 250, address % 250 + 2);
     json!({"status": {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}})
@@ -191,7 +191,7 @@ pub(super) fn custom(kind: &Kind, group: CrdGroup, i: usize, size: Size) -> Opti
     } else if *kind == k::VM_INSTANCE_MIGRATION {
         json!({"vmiName": format!("vm-{i}")})
     } else {
-        // What the daemon writes itself.
+        // The daemon writes this kind itself.
         assert_eq!(*kind, k::CLUSTER_INFORMATION);
         return None;
     };

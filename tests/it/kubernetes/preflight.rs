@@ -1,12 +1,12 @@
-//! `bulrush preflight` against a real API server: a cluster that is fit, each obstacle with the way to remove it, and the comparison with a
-//! server that runs. The Deployment, Service and pods are written as Calico's manifest and the kubelet write them.
+//! `bulrush preflight` against a real API server: a fit cluster, each obstacle with its remedy, and the comparison with a
+//! running server. Deployment, Service and pods are written as Calico's manifest and the kubelet write them.
 
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use bulrush::model::kinds as k;
+use bulrush::calico::kinds as k;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::process::Command;
@@ -29,13 +29,13 @@ struct Run {
 }
 
 impl Run {
-    /// The findings of a topic that count so.
+    /// The findings of a topic with this verdict.
     fn findings(&self, topic: &str, verdict: &str) -> Vec<&Value> {
         let findings = self.document["findings"].as_array().into_iter().flatten();
         findings.filter(|finding| finding["topic"] == topic && finding["verdict"] == verdict).collect()
     }
 
-    /// The only obstacle, which has to be of this topic, with these words in its text; returns its remedy.
+    /// Checks that there is one obstacle, of this topic, with these words in its text; returns its remedy.
     fn only_obstacle(&self, topic: &str, words: &str) -> anyhow::Result<&str> {
         let all = self.document["findings"].as_array().into_iter().flatten();
         let obstacles: Vec<&Value> = all.filter(|finding| finding["verdict"] == "obstacle").collect();
@@ -59,7 +59,7 @@ async fn preflight(kubeconfig: &Path, arguments: &[&str]) -> anyhow::Result<Run>
     Ok(Run { status: output.status.code().context("it ends by itself")?, document })
 }
 
-/// Typha as Calico's manifest has it, its account with our role, and three agents.
+/// Installs Typha as Calico's manifest does, gives its account our role, and adds three agents.
 async fn install(server: &ApiServer) -> anyhow::Result<()> {
     let rest = server.rest();
     let subject = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "kube-system"});
@@ -109,7 +109,7 @@ async fn agent(rest: &Rest, name: &str, version: &str) -> anyhow::Result<()> {
     rest.create("/api/v1/namespaces/kube-system/pods", &pod).await.map(drop)
 }
 
-/// Changes the Deployment, looks, and puts it back.
+/// Changes the Deployment, runs the command, and changes it back.
 async fn changed(rest: &Rest, admin: &Path, operations: Value) -> anyhow::Result<Run> {
     let before = rest.get(DEPLOYMENT).await?;
     rest.patch_by(DEPLOYMENT, &operations).await?;
@@ -161,20 +161,20 @@ async fn a_cluster_is_looked_over_and_every_obstacle_can_be_removed() -> anyhow:
     agents(&rest, &admin).await?;
     rights(&rest, &admin).await?;
 
-    // A plain user may look at next to nothing, and has no rights.
+    // A plain user may read almost nothing.
     let run = preflight(&server.kubeconfig("bulrush"), &[]).await?;
     run.only_obstacle("rights", "this account may not list, watch")?;
     for topic in ["calico", "install", "agents"] {
         ensure!(run.findings(topic, "unknown").len() == 1, "{topic}: {:#}", run.document);
     }
-    // Nobody is there.
+    // Without the API server.
     server.kill();
     let run = preflight(&admin, &[]).await?;
     ensure!(run.status == 2 && !run.findings("kubernetes", "unknown").is_empty(), "{:#}", run.document);
     Ok(())
 }
 
-/// Options, ports, probes, owner, memory.
+/// Checks options, ports, probes, owner and memory.
 async fn settings(rest: &Rest, admin: &Path) -> anyhow::Result<()> {
     let limit = json!([{"op": "add", "path": "/spec/template/spec/containers/0/resources", "value": {"limits": {"memory": "8Mi"}}}]);
     let owner = json!([{"op": "add", "path": "/metadata/ownerReferences", "value": [
@@ -202,13 +202,13 @@ async fn settings(rest: &Rest, admin: &Path) -> anyhow::Result<()> {
         let told = run.only_obstacle(topic, words)?;
         ensure!(told.contains(remedy), "{remedy} is not in {told}");
     }
-    // A name that is nobody's is told, and does no harm.
+    // An unknown variable is reported, and does no harm.
     let run = changed(rest, admin, json!([variable("TYPHA_PODNAME", "x")])).await?;
     ensure!(run.status == 0 && run.findings("options", "note").len() == 1, "{:#}", run.document);
     Ok(())
 }
 
-/// Data in etcd: the release is read there, and all that is needed of the API server is to count replicas.
+/// With the data in etcd, the release is read there, and the API server is needed only to count replicas.
 async fn with_etcd(server: &ApiServer, admin: &Path) -> anyhow::Result<()> {
     let rest = server.rest();
     let url = server.etcd.url();
@@ -236,7 +236,7 @@ async fn with_etcd(server: &ApiServer, admin: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// TLS from a Secret and a ConfigMap.
+/// Checks TLS from a Secret and a ConfigMap.
 async fn certificates(rest: &Rest, admin: &Path) -> anyhow::Result<()> {
     let folder = TempDir::new()?;
     let files = issue_certificates(folder.path());
@@ -265,7 +265,7 @@ async fn certificates(rest: &Rest, admin: &Path) -> anyhow::Result<()> {
             variable("TYPHA_CLIENTCN", name),
         ]
     };
-    // rcgen's subject, as the certificates are made without one of their own.
+    // rcgen's default subject, which these certificates have.
     let good = changed(rest, admin, json!(mounted("rcgen self signed cert"))).await?;
     ensure!(good.status == 0 && good.findings("certificates", "ok").len() == 3, "{:#}", good.document);
     let wrong_name = changed(rest, admin, json!(mounted("typha-client"))).await?;
@@ -287,7 +287,7 @@ async fn agents(rest: &Rest, admin: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A right that is missing is named, and the command that is shown grants it.
+/// A missing right is named, and the shown command grants it.
 async fn rights(rest: &Rest, admin: &Path) -> anyhow::Result<()> {
     let subject = json!({"kind": "ServiceAccount", "name": "calico-node", "namespace": "kube-system"});
     let mut rules = role::rules()?;
@@ -334,11 +334,11 @@ async fn a_running_server_is_compared_key_by_key() -> anyhow::Result<()> {
         let felix = &run.document["facts"]["felix"];
         ensure!(felix["theirs"] == felix["ours"] && felix["theirs"].as_u64() > Some(60), "{line}: {felix:#}");
     }
-    // No release is named, and none can be found out.
+    // No release is given, and none can be found out.
     let run = preflight(&kubeconfig, &["--compare", &address]).await?;
     ensure!(run.status == 2, "{:#}", run.document);
 
-    // A server that names workload interfaces otherwise.
+    // A server with another prefix of workload interfaces.
     let folder = TempDir::new()?;
     let variables = [
         ("KUBECONFIG".to_owned(), kubeconfig.display().to_string()),
@@ -354,14 +354,14 @@ async fn a_running_server_is_compared_key_by_key() -> anyhow::Result<()> {
     let run = preflight(&kubeconfig, &["--compare", &other.sync.to_string(), "--dialect", "v3.31"]).await?;
     ensure!(run.status == 1, "{:#}", run.document);
     let differences = run.document["facts"]["felix"]["differences"].as_array().context("differences")?;
-    ensure!(!differences.is_empty(), "interfaces are named otherwise");
+    ensure!(!differences.is_empty(), "differing interface names are found");
     for difference in differences {
         let text = difference["difference"].as_str().unwrap_or_default();
         ensure!(text.contains("/name: \"eni") && text.contains("cali"), "{text}");
     }
     ensure!(run.document["facts"]["bgp"]["differences"] == json!([]), "{:#}", run.document);
 
-    // Nobody is there.
+    // No server at this address.
     let closed = ["--compare", "127.0.0.1:1", "--dialect", "v3.31", "--timeout", "5"];
     let run = preflight(&kubeconfig, &closed).await?;
     ensure!(run.status == 2 && !run.findings("compare", "unknown").is_empty(), "{:#}", run.document);

@@ -1,6 +1,6 @@
-//! A plain HTTP proxy in front of the API server, which refuses, cuts and remembers what the test wants.
+//! A plain HTTP proxy in front of the API server, which records requests, and refuses and cuts them for a test.
 //!
-//! Requests go on over TLS with the token that they came with. Bodies of answers stream through, so that watches work.
+//! Requests go on over TLS with their own token. Bodies of answers stream through, so that watches work.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,17 +24,17 @@ use tokio::time::Instant;
 use super::USER;
 use crate::apiserver::{ApiServer, Auth, token};
 
-/// Headers that concern one hop only.
+/// Headers of a single hop, which are not passed on.
 const HOP: [HeaderName; 3] = [header::HOST, header::CONNECTION, header::TRANSFER_ENCODING];
 
-/// A request that came by.
+/// A request that has passed.
 #[derive(Clone, Debug)]
 pub(super) struct Seen {
-    /// When.
+    /// Time of the request.
     pub(super) at: Instant,
     /// Method, path and query.
     pub(super) what: String,
-    /// HTTP status of the answer, wherever it came from.
+    /// HTTP status of the answer, from the server or the proxy.
     pub(super) code: u16,
 }
 
@@ -45,16 +45,16 @@ impl Seen {
     }
 }
 
-/// Answers instead of the server.
+/// Answers of the proxy instead of the server.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
-    /// Which requests: those whose method, path and query contain this.
+    /// The refused requests: their method, path and query contain this.
     pub(super) containing: String,
     /// HTTP status.
     pub(super) code: u16,
-    /// Seconds to wait, for the client.
+    /// Seconds that the client is told to wait.
     pub(super) retry_after: Option<u64>,
-    /// How many requests.
+    /// Number of requests to refuse.
     pub(super) times: usize,
 }
 
@@ -65,7 +65,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, Error>>;
 struct Shared {
     seen: Mutex<Vec<Seen>>,
     refusals: Mutex<Vec<Refusal>>,
-    /// Counts the cuts: open answers of an older count end.
+    /// Number of cuts: open answers from before the last cut end.
     cuts: watch::Sender<u64>,
 }
 
@@ -98,27 +98,27 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// What came by since [`Proxy::begin`].
+    /// The requests since [`Proxy::begin`].
     pub(super) fn seen(&self) -> Vec<Seen> {
         lock(&self.shared.seen).clone()
     }
 
-    /// Forgets what came by.
+    /// Forgets the requests so far.
     pub(super) fn begin(&self) {
         lock(&self.shared.seen).clear();
     }
 
-    /// Refuses the next requests of some kind.
+    /// Refuses the next requests as described.
     pub(super) fn refuse(&self, refusal: Refusal) {
         lock(&self.shared.refusals).push(refusal);
     }
 
-    /// Refuses nothing any more.
+    /// Ends all refusals.
     pub(super) fn let_through(&self) {
         lock(&self.shared.refusals).clear();
     }
 
-    /// Cuts every answer that is under way, watches included, in the middle.
+    /// Cuts every open answer, watches included, in the middle.
     pub(super) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
@@ -139,7 +139,7 @@ async fn accept(listener: TcpListener, server: kube::Client, shared: Arc<Shared>
                 async move { Ok::<_, Infallible>(answer(request, &server, &shared).await) }
             });
             let http = hyper::server::conn::http1::Builder::new().timer(TokioTimer::new()).to_owned();
-            // A cut is an error here, and meant to be one.
+            // After a cut this returns an intended error.
             let _ = http.serve_connection(TokioIo::new(stream), service).await;
         });
     }

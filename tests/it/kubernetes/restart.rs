@@ -1,12 +1,12 @@
-//! The API server is away: before the daemon starts, while it runs, and while its etcd forgets the past. Here Calico's kinds are in
-//! the group `projectcalico.org/v3`.
+//! The API server is away: before the daemon starts, while it runs, and while etcd is compacted. Calico's kinds are in
+//! the group `projectcalico.org/v3` here.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context as _, ensure};
+use bulrush::calico::kinds as k;
+use bulrush::calico::syncers::FELIX;
 use bulrush::model::SyncStatus;
-use bulrush::model::SyncerType;
-use bulrush::model::kinds as k;
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -25,26 +25,26 @@ async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow:
     let Some(mut server) = populated(GROUP, SIZE).await? else { return Ok(()) };
     allow(&server).await?;
 
-    // The daemon starts while nobody answers: it lives, is not ready, and promises nothing.
+    // The daemon starts without the API server: it is live, not ready, and no agent is in sync.
     server.kill();
     let folder = TempDir::new()?;
     let daemon = start_daemon(&folder, server.kubeconfig(USER), &[]).await?;
     let agents = Agents::start(daemon.sync)?;
-    agents.until(SyncerType::Felix, "is told something", |memory| !memory.statuses.is_empty()).await?;
+    agents.until(FELIX, "a first status", |memory| !memory.statuses.is_empty()).await?;
     ensure!(
-        agents.look(SyncerType::Felix, |memory| !memory.statuses.contains(&SyncStatus::InSync)),
-        "nothing is known"
+        agents.look(FELIX, |memory| !memory.statuses.contains(&SyncStatus::InSync)),
+        "in sync without the API server"
     );
-    ensure!(http_get(daemon.health, "/liveness")?.0 == 200, "a daemon without its datastore lives");
+    ensure!(http_get(daemon.health, "/liveness")?.0 == 200, "a daemon without its datastore is live");
     ensure!(http_get(daemon.health, "/readiness")?.0 == 503, "a daemon without its datastore is not ready");
     server.run().await;
     agents.until_in_sync().await?;
     let started = agents.until_equal(&server.rest(), GROUP).await?;
-    agents.forgot_only_what_is_gone(&started, &started, None)?;
+    agents.deleted_exactly_the_missing_keys(&started, &started, None)?;
     let reads = server.collections_read(USER);
     ensure!(watched_kinds().iter().all(|kind| reads.get(&GROUP.resource(kind)) == Some(&1)), "{reads:?}");
 
-    // It dies under load and comes back: what changed meanwhile arrives, nobody is told anything else.
+    // It dies under load and comes back: only the changes made meanwhile reach the agents.
     agents.begin();
     server.kill();
     server
@@ -52,20 +52,20 @@ async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow:
         .await?;
     let newcomer = Agents::start(daemon.sync)?;
     newcomer.until_in_sync().await?;
-    let held = newcomer.look(SyncerType::Felix, |memory| memory.content.clone());
-    ensure!(held == started[&SyncerType::Felix], "an agent that comes while the API server is away gets everything");
+    let held = newcomer.look(FELIX, |memory| memory.content.clone());
+    ensure!(held == started[&FELIX], "an agent that comes while the API server is away gets everything");
     server.run().await;
     let rest = server.rest();
     let after_restart = agents.until_equal(&rest, GROUP).await?;
-    // Keys, not a difference of counts: a server that has just begun goes on creating namespaces of its own.
-    let (before, after) = (&started[&SyncerType::Felix], &after_restart[&SyncerType::Felix]);
+    // Keys are compared, not counts: a server that has just started still creates namespaces of its own.
+    let (before, after) = (&started[&FELIX], &after_restart[&FELIX]);
     let gone: Vec<_> = before.keys().filter(|key| !after.contains_key(*key)).collect();
     ensure!(gone.len() == 20, "20 pods are gone, and these are: {gone:?}");
-    agents.forgot_only_what_is_gone(&started, &after_restart, None)?;
+    agents.deleted_exactly_the_missing_keys(&started, &after_restart, None)?;
     agents.heard_of_resyncs_at_most().await?;
     at_most_one_more_list(&server, &daemon, &reads).await?;
 
-    // It dies, and its etcd forgets how it came to the present.
+    // It dies, and etcd's history is compacted away.
     let reads = server.collections_read(USER);
     agents.begin();
     server.kill();
@@ -78,11 +78,11 @@ async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow:
     server.run().await;
     let rest = server.rest();
     let after_compaction = agents.until_equal(&rest, GROUP).await?;
-    agents.forgot_only_what_is_gone(&after_restart, &after_compaction, None)?;
+    agents.deleted_exactly_the_missing_keys(&after_restart, &after_compaction, None)?;
     agents.heard_of_resyncs_at_most().await?;
     at_most_one_more_list(&server, &daemon, &reads).await?;
 
-    // And everything is followed again.
+    // Everything is followed again.
     let label = json!({"metadata": {"labels": {"after": "all"}}});
     rest.patch(&GROUP.path(&k::NAMESPACE, "", &namespace(0)), &label).await?;
     agents.until_equal(&rest, GROUP).await?;
@@ -91,8 +91,8 @@ async fn a_restart_costs_at_most_a_list_per_kind_and_never_a_delete() -> anyhow:
     without_streaming_lists(server).await
 }
 
-/// A server that knows no streaming lists, as older ones, and that is overloaded by two requests at once: each kind is listed
-/// once, in pages, however often the server says 429.
+/// An older server without streaming lists, which is overloaded by two requests at once: each kind is listed
+/// once, in pages, however often the server answers 429.
 async fn without_streaming_lists(mut server: ApiServer) -> anyhow::Result<()> {
     server.seed("pods", (5_000..6_000).map(|i| stored_pod(i, SIZE))).await?;
     server.kill();

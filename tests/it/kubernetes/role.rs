@@ -1,4 +1,4 @@
-//! Roles of plain users: what the daemon is allowed to do.
+//! Roles of plain users such as the daemon's.
 
 use std::fs;
 use std::path::Path;
@@ -11,13 +11,13 @@ use crate::apiserver::rest::Rest;
 use crate::wait::eventually;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1";
-/// How long the API server may take to notice a role.
+/// Longest time until the API server notices a role.
 const NOTICED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Where the role is that we tell operators to give.
+/// File of the role that operators are told to give.
 const ROLE: &str = "deploy/base/rbac.yaml";
 
-/// What the daemon is allowed to do: the rules of its own ClusterRole.
+/// The rules of the daemon's ClusterRole.
 pub(super) fn rules() -> anyhow::Result<Vec<Value>> {
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(ROLE)).context(ROLE)?;
     let objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
@@ -25,12 +25,12 @@ pub(super) fn rules() -> anyhow::Result<Vec<Value>> {
     role["rules"].as_array().cloned().context("it has rules")
 }
 
-/// Gives a user a role with these rules, and waits until the server knows.
+/// Gives a user a role with these rules, and waits until the server applies it.
 pub(super) async fn grant(rest: &Rest, user: &str, rules: &[Value]) -> anyhow::Result<()> {
     grant_to(rest, user, &json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}), rules).await
 }
 
-/// The same for any subject; `name` is that of role and binding.
+/// The same for any subject; `name` is the name of role and binding.
 pub(super) async fn grant_to(rest: &Rest, name: &str, subject: &Value, rules: &[Value]) -> anyhow::Result<()> {
     let role = json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
@@ -50,7 +50,7 @@ pub(super) async fn grant_to(rest: &Rest, name: &str, subject: &Value, rules: &[
     Ok(())
 }
 
-/// Waits until the server allows the user what a rule says.
+/// Waits until the server allows the user the requests of a rule.
 async fn noticed(rest: &Rest, user: &str, rule: &Value) -> anyhow::Result<()> {
     let review = json!({
         "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",

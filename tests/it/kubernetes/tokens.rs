@@ -1,10 +1,10 @@
-//! A service account's token that ends, and its successor in the same file, as the kubelet writes it.
+//! A service account's token ends, and a new token is written to the same file, as by the kubelet.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, ensure};
-use bulrush::model::kinds as k;
+use bulrush::calico::kinds as k;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -38,7 +38,7 @@ async fn a_token_that_ends_is_replaced_without_loss() -> anyhow::Result<()> {
     let reads = server.collections_read(&user);
     ensure!(watched_kinds().iter().all(|kind| reads.get(&GROUP.resource(kind)) == Some(&1)), "{reads:?}");
 
-    // The account goes, and its token with it. The server believes it for some seconds more.
+    // The account is deleted, and its token with it. The server accepts the token for some seconds more.
     agents.begin();
     rest.delete(&format!("{ACCOUNTS}/{NAME}")).await?;
     eventually("the token is refused", async || {
@@ -55,14 +55,14 @@ async fn a_token_that_ends_is_replaced_without_loss() -> anyhow::Result<()> {
     // A new token in the same file.
     write_token(&rest, &file).await?;
     let after = agents.until_equal(&rest, GROUP).await?;
-    // The account itself is a profile that came and went.
-    agents.forgot_only_what_is_gone(&started, &after, Some("ksa.kube-system.bulrush"))?;
+    // The account itself makes a profile, which came and went.
+    agents.deleted_exactly_the_missing_keys(&started, &after, Some("ksa.kube-system.bulrush"))?;
     agents.heard_no_status()?;
     ensure!(server.collections_read(&user) == reads, "a refused token costs no list");
     Ok(())
 }
 
-/// Creates the account, if it is not there, and writes a token of it into a file.
+/// Creates the account, if it is missing, and writes a token of it into a file.
 async fn write_token(rest: &Rest, file: &Path) -> anyhow::Result<()> {
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": NAME}});
     rest.create(ACCOUNTS, &account).await?;
@@ -70,7 +70,7 @@ async fn write_token(rest: &Rest, file: &Path) -> anyhow::Result<()> {
         json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}});
     let answer: Value = rest.create(&format!("{ACCOUNTS}/{NAME}/token"), &request).await?;
     let token = answer["status"]["token"].as_str().context("a token")?;
-    // As the kubelet does: never half a file.
+    // Renamed into place, as by the kubelet: the file is always whole.
     let fresh = file.with_extension("new");
     fs::write(&fresh, token)?;
     fs::rename(&fresh, file)?;

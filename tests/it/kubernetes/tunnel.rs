@@ -1,4 +1,4 @@
-//! A proxy through which the API server is reached and which sees nothing but bytes: HTTP's CONNECT, or SOCKS 5.
+//! A proxy in front of the API server that only passes bytes: HTTP's CONNECT, or SOCKS 5.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,7 @@ use crate::apiserver::crds::CrdGroup;
 use crate::apiserver::{Auth, token};
 
 const GROUP: CrdGroup = CrdGroup::V1;
-/// Where the kubeconfig says that the server is. Nobody answers there: only the proxy knows better.
+/// The server's address in the kubeconfig. Nothing listens there; the proxy connects to the real one.
 const NOWHERE: &str = "127.0.0.1:1";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -39,7 +39,7 @@ async fn the_server_is_reached_through_the_proxy_that_the_kubeconfig_names() -> 
         let folder = TempDir::new()?;
         let (daemon, agents) = start_all(&folder, kubeconfig).await?;
         agents.until_equal(&rest, GROUP).await?;
-        let pod = GROUP.path(&bulrush::model::kinds::POD, &namespace(i), &format!("pod-{i}"));
+        let pod = GROUP.path(&bulrush::calico::kinds::POD, &namespace(i), &format!("pod-{i}"));
         rest.delete_all(vec![pod]).await?;
         agents.until_equal(&rest, GROUP).await?;
         let line = logged(&daemon, &["through a proxy"]).await?;
@@ -65,13 +65,13 @@ async fn accept(listener: TcpListener, server: String, seen: Arc<Mutex<Vec<Strin
             };
             seen.lock().unwrap().push(greeting);
             let mut onwards = TcpStream::connect(server).await.unwrap();
-            // Ends when either side does.
+            // Ends when either side ends.
             let _ = copy_bidirectional(&mut stream, &mut onwards).await;
         });
     }
 }
 
-/// What comes before the bytes: which protocol it was, where to, and as whom.
+/// Reads the request of a connection; returns the protocol, the target and the user in words.
 async fn greet(stream: &mut TcpStream) -> anyhow::Result<String> {
     let first = stream.read_u8().await?;
     if first == 5 { socks(stream).await } else { connect(first, stream).await }
@@ -108,7 +108,7 @@ async fn socks(stream: &mut TcpStream) -> anyhow::Result<String> {
     Ok(format!("socks5 {}:{port} {user} {password}", std::net::Ipv4Addr::from(ip)))
 }
 
-/// Bytes with their number before them.
+/// Reads a text after its length.
 async fn text(stream: &mut TcpStream) -> anyhow::Result<String> {
     let mut bytes = vec![0; usize::from(stream.read_u8().await?)];
     stream.read_exact(&mut bytes).await?;

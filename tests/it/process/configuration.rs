@@ -1,4 +1,4 @@
-//! Mistakes in options, files and arguments: all named at once, with exit statuses that scripts can rely on.
+//! Mistakes in options, files and arguments: all are named at once, with exit statuses that scripts can rely on.
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +12,7 @@ use crate::daemon::{Daemon, eventually, http_get};
 
 /// Exit status of wrong usage or configuration.
 const USAGE: i32 = 64;
-/// Exit status of everything else that keeps the daemon from running.
+/// Exit status of every other reason not to run.
 const FAILURE: i32 = 1;
 
 /// Fails unless some line of `text` has all of `parts`.
@@ -29,7 +29,7 @@ fn file(folder: &TempDir, name: &str, text: &str) -> anyhow::Result<String> {
     Ok(text_of(&path).to_owned())
 }
 
-/// Runs the daemon with these `TYPHA_` options on free ports, for as long as it takes to fail, and returns what it says.
+/// Runs the daemon with these `TYPHA_` options on free ports until it fails with `code`, and returns its output.
 fn fails(options: &[(&str, &str)], code: i32) -> anyhow::Result<String> {
     let mut command = bulrush();
     command.args(["--config-file", "no-such-file.cfg"]).env("TYPHA_SERVERHOST", "127.0.0.1");
@@ -63,7 +63,7 @@ fn all_mistakes_are_told_at_once_with_their_sources() -> anyhow::Result<()> {
     ensure!(end.err.contains("mistakes:"), "{}", end.err);
     ensure!(end.out.is_empty(), "nothing starts: {}", end.out);
 
-    // The check says the same, where it can be read by a script.
+    // The check prints the same mistakes to standard output, for scripts.
     let mut check = bulrush();
     check.args(["config", "--check", "--config-file", &config]);
     let end = finish(&mut check)?.expect_code(USAGE)?;
@@ -103,10 +103,10 @@ fn the_environment_counts_more_than_the_file() -> anyhow::Result<()> {
 }
 
 #[test]
-fn wrong_arguments_end_with_64_and_say_what_is_known() -> anyhow::Result<()> {
+fn wrong_arguments_end_with_64_and_name_the_known_ones() -> anyhow::Result<()> {
     for (arguments, said) in [
-        (&["watch", "--syncer", "felixx"][..], "tunnel-ip-allocation"),
-        (&["dump", "--syncer", "felixx"], "node-status"),
+        (&["watch", "--syncer", "Felix"][..], "cannot name a syncer"),
+        (&["dump", "--syncer", "felix_x"], "cannot name a syncer"),
         (&["dump", "--protocol", "calico", "--compression", "zstd"], "--compression"),
         (&["dump", "--ca-file", "x"], "--key-file"),
         (&["dump", "--timeout", "soon"], "number of seconds"),

@@ -1,4 +1,4 @@
-//! etcd that is away at the start or goes away later, and what is written to an empty one.
+//! etcd is away at the start or goes away later; and the keys that are written to an empty etcd.
 
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
@@ -30,7 +30,7 @@ async fn put_pool(etcd: &Etcd, name: &str, cidr: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// All keys of etcd.
+/// All keys in etcd.
 async fn keys(etcd: &Etcd) -> anyhow::Result<Vec<String>> {
     let options = etcd_client::GetOptions::new().with_all_keys().with_keys_only();
     let answer = etcd.client().await.get("", Some(options)).await?;

@@ -9,7 +9,7 @@ use super::{Served, Watcher, bulrush, finish, pool, text_of};
 use crate::daemon::{Daemon, eventually, http_get};
 
 #[test]
-fn a_restart_with_a_broken_file_tells_nobody_to_be_in_sync() -> anyhow::Result<()> {
+fn a_restart_with_a_broken_file_puts_no_agent_in_sync() -> anyhow::Result<()> {
     let served = Served::new()?;
     served.write("policies.yaml", &pool("second", "10.2.0.0/16"))?;
     let mut before = served.daemon(&[])?;
@@ -19,7 +19,7 @@ fn a_restart_with_a_broken_file_tells_nobody_to_be_in_sync() -> anyhow::Result<(
     let daemon = Daemon::start(served.scratch.path(), &options)?;
     let watcher = Watcher::spawn(&daemon, &[])?;
     watcher.wait_for("== connected")?;
-    let status = eventually("the status says why", || {
+    let status = eventually("the status names the reason", || {
         let status: Value = serde_json::from_str(&http_get(daemon.health, "/status").ok()?.1).ok()?;
         status["datastore"]["held"].as_str().is_some_and(|held| held.contains("policies.yaml:")).then_some(status)
     })?;
@@ -49,7 +49,7 @@ fn a_restart_with_a_broken_file_tells_nobody_to_be_in_sync() -> anyhow::Result<(
 }
 
 #[test]
-fn an_option_serves_what_can_be_read() -> anyhow::Result<()> {
+fn an_option_allows_serving_the_readable_files() -> anyhow::Result<()> {
     let served = Served::new()?;
     served.write("policies.yaml", "kind: {\n")?;
     let daemon = served.daemon(&[("FileServeIncomplete", "true")])?;

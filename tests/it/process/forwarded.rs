@@ -1,5 +1,5 @@
-//! `dump`, `watch` and `status` as an operator uses them on a running replica: through a forwarder of plain TCP, as
-//! `kubectl port-forward` is one, and inside the pod, where the daemon's own options say where it is.
+//! `dump`, `watch` and `status` as an operator uses them on a running replica: through a forwarder of plain TCP such as
+//! `kubectl port-forward`, and inside the pod, where the daemon's own options give its address.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,16 +16,16 @@ use crate::daemon::Daemon;
 
 /// Forwards connections from a port of its own to a server, byte by byte.
 struct Forwarder {
-    /// Where it listens.
+    /// The forwarder's address.
     at: SocketAddr,
     state: Arc<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Connections are taken and closed at once: the forwarder is there, the pod behind it is not.
+    /// Connections are accepted and closed at once: the forwarder is there, the pod behind it is not.
     dead: AtomicBool,
-    /// Bytes from the server that pass before the forwarder dies; 0: it does not.
+    /// Bytes from the server that pass before the forwarder dies; 0: it does not die.
     cut_after: AtomicU64,
 }
 
@@ -35,7 +35,7 @@ impl Forwarder {
         let at = listener.local_addr()?;
         let state = Arc::new(State::default());
         let shared = state.clone();
-        // It ends with the process: a test's threads may outlive it.
+        // The thread ends with the process: threads may outlive their test.
         thread::spawn(move || {
             for near in listener.incoming().flatten() {
                 if shared.dead.load(Ordering::SeqCst) {
@@ -51,7 +51,7 @@ impl Forwarder {
         Ok(Self { at, state })
     }
 
-    /// Dies when so many bytes have come from the server.
+    /// Lets the forwarder die after this number of bytes from the server.
     fn cut_after(&self, bytes: u64) {
         self.state.cut_after.store(bytes, Ordering::SeqCst);
     }
@@ -61,7 +61,7 @@ impl Forwarder {
     }
 }
 
-/// Carries what the server says, until the forwarder dies.
+/// Forwards the server's bytes until the forwarder dies.
 fn answers(mut far: &TcpStream, mut near: &TcpStream, state: &State) {
     let mut buffer = [0; 512];
     let mut carried = 0_u64;
@@ -78,7 +78,7 @@ fn answers(mut far: &TcpStream, mut near: &TcpStream, state: &State) {
     }
 }
 
-/// A folder with a good many keys.
+/// A folder with many keys.
 fn many() -> anyhow::Result<Served> {
     let served = Served::new()?;
     let pools: Vec<String> =
@@ -112,7 +112,7 @@ fn dump_watch_and_status_work_through_a_forwarder() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_forwarder_that_dies_half_way_is_said_soon_and_in_words() -> anyhow::Result<()> {
+fn a_forwarder_that_dies_half_way_is_reported_soon_and_in_words() -> anyhow::Result<()> {
     let served = many()?;
     let daemon = served.daemon(&[])?;
     for arguments in [&["--compression", "none"][..], &["--protocol", "calico-plain"]] {
@@ -149,7 +149,7 @@ fn watch_goes_on_when_the_forwarder_is_back() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the daemon's options look like to another process of its pod.
+/// A command with the daemon's options, as another process of its pod has them.
 fn inside(daemon: &Daemon, command: &str) -> std::process::Command {
     let mut process = bulrush();
     process.arg(command);
@@ -190,7 +190,7 @@ fn inside_the_pod_no_address_is_needed() -> anyhow::Result<()> {
     ensure!(same == dumped, "{same}");
     finish(bulrush().args(["status", "--config-file", file]))?.expect_code(0)?;
 
-    // Agents of this server must show a certificate, and none is given.
+    // This server requires a certificate of agents, and none is given.
     let end = finish(inside(&daemon, "dump").env("TYPHA_SERVERKEYFILE", file))?.expect_code(64)?;
     ensure!(end.err.contains("wants TLS") && end.err.contains("--cert-file"), "{}", end.err);
     Ok(())

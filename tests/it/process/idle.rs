@@ -1,13 +1,13 @@
-//! What a connection costs that has nothing to do.
+//! Memory of an idle connection.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use bulrush::calico::release::Release;
+use bulrush::calico::syncers::FELIX;
 use bulrush::model::SyncStatus;
-use bulrush::model::SyncerType;
-use bulrush::model::release::Release;
 use bulrush::status::Snapshot;
 use bulrush::syncclient::Identity;
 use bulrush::syncclient::session::calico::CalicoSession;
@@ -17,25 +17,25 @@ use bytes::BytesMut;
 use super::Served;
 use crate::daemon::{Daemon, PATIENCE, eventually, http_get};
 
-/// Connections from before the measurement: what the first ones bring about is there for all.
+/// Connections made before the measurement: the first ones fill memory that all share.
 const FIRST: usize = 100;
-/// Connections that are measured: enough that the program's own ups and downs are small beside them.
+/// Measured connections: enough to make other changes of the program's memory small.
 const MORE: usize = 2_000;
 /// Memory that an idle connection may cost: the target of docs/performance.md. It is 3.0 to 3.2 KiB, also without optimisation.
 const BOUND: u64 = 4 << 10;
-/// Descriptors of this process for other tests that run beside this one.
+/// Descriptors for other tests that run beside this one in this process.
 const SPARED: u64 = 1_500;
-/// Memory that is no longer used is given back within a second (`dirty_decay_ms`), and this is three of them.
+/// Time in which unused memory is given back: three times `dirty_decay_ms`, which is a second.
 const DECAY: Duration = Duration::from_secs(3);
 
-/// Connects, says hello in Calico's protocol, and listens until it is told to be in sync.
+/// Connects, sends a hello in Calico's protocol, and reads until in-sync.
 fn connect(server: SocketAddr) -> anyhow::Result<TcpStream> {
     let mut stream = TcpStream::connect(server)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     let identity = Identity {
         agent: "idle".to_owned(),
         version: String::new(),
-        syncer: SyncerType::Felix,
+        syncer: FELIX,
         prefixes: Vec::new(),
         dialect: Release::Master,
     };
@@ -55,7 +55,7 @@ fn connect(server: SocketAddr) -> anyhow::Result<TcpStream> {
     }
 }
 
-/// Waits until the daemon has so many clients, each of which has all there is.
+/// Waits until the daemon has `count` clients, all up to date.
 fn all_rest(daemon: &Daemon, count: usize) -> anyhow::Result<()> {
     eventually("all clients rest", || {
         let page = http_get(daemon.health, "/status?clients=all").ok()?.1;
@@ -66,7 +66,7 @@ fn all_rest(daemon: &Daemon, count: usize) -> anyhow::Result<()> {
     .with_context(|| daemon.log())
 }
 
-/// What the daemon has allocated once it gives nothing back any more.
+/// Allocated memory of the daemon, once it gives back no more.
 fn settled(daemon: &Daemon) -> anyhow::Result<u64> {
     let (mut lowest, mut since) = (u64::MAX, Instant::now());
     eventually("the daemon's memory settles", || {
@@ -84,7 +84,7 @@ fn an_idle_connection_costs_little_memory() -> anyhow::Result<()> {
     let needed = (FIRST + MORE) as u64 + SPARED;
     ensure!(limit >= needed, "{limit} open files are allowed, the test needs {needed}: raise the limit (ulimit -n)");
     let served = Served::new()?;
-    // Nobody answers pings here, and the machine may be slow.
+    // The test answers no pings, and the machine may be slow.
     let daemon = served.daemon(&[("ServerPongTimeoutSecs", "3600")])?;
 
     let mut held = Vec::with_capacity(FIRST + MORE);
@@ -98,9 +98,9 @@ fn an_idle_connection_costs_little_memory() -> anyhow::Result<()> {
     }
     all_rest(&daemon, FIRST + MORE)?;
     let mut each = 0;
-    let little = eventually("what connecting took for a while is given back", || {
+    let little = eventually("memory used for connecting is given back", || {
         each = daemon.memory().ok()?.saturating_sub(before) / MORE as u64;
         (each <= BOUND).then_some(())
     });
-    little.with_context(|| format!("{each} bytes for an idle connection, and at most {BOUND} should be"))
+    little.with_context(|| format!("{each} bytes for an idle connection, more than {BOUND}"))
 }

@@ -1,4 +1,4 @@
-//! Where log lines go and in which form.
+//! Targets and forms of the log.
 
 use std::fs;
 
@@ -45,7 +45,7 @@ fn json_on_the_screen_is_one_object_a_line() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_severity_hides_what_is_less_severe() -> anyhow::Result<()> {
+fn a_severity_hides_less_severe_lines() -> anyhow::Result<()> {
     let served = Served::new()?;
     let daemon = served.daemon(&[("LogSeverityScreen", "ERROR")])?;
     ensure!(daemon.log().is_empty(), "nothing is wrong: {}", daemon.log());
@@ -60,7 +60,7 @@ fn a_rotated_file_is_written_anew() -> anyhow::Result<()> {
     eventually("the file has lines", || fs::read_to_string(&path).ok().filter(|text| !text.is_empty()))?;
     fs::rename(&path, served.scratch.path().join("typha.log.1"))?;
     let written = || {
-        // A reload is worth a line.
+        // A reload writes a line.
         daemon.signal("HUP").ok()?;
         fs::read_to_string(&path).ok().filter(|text| text.contains("told to reload"))
     };

@@ -1,4 +1,4 @@
-//! What operators look at: metrics, status, dump and watch.
+//! Metrics, status, dump and watch, for operators.
 
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
@@ -15,7 +15,7 @@ const SYNCERS: [&str; 4] = ["felix", "bgp", "tunnel-ip-allocation", "node-status
 /// Ways to ask for the same data.
 const PROTOCOLS: [&str; 3] = ["native", "calico", "calico-plain"];
 
-/// Typha's metrics with the label `syncer` that are one number.
+/// Typha's metrics with the label `syncer` and a single number.
 const PER_SYNCER: [&str; 12] = [
     "typha_connections_streaming",
     "typha_connections_grace_used",
@@ -30,7 +30,7 @@ const PER_SYNCER: [&str; 12] = [
     "typha_snapshot_raw_bytes",
     "typha_snapshot_compressed_bytes",
 ];
-/// Those that are summaries.
+/// Typha's metrics that are summaries.
 const SUMMARIES: [&str; 7] = [
     "typha_client_snapshot_send_secs",
     "typha_client_latency_secs",
@@ -40,7 +40,7 @@ const SUMMARIES: [&str; 7] = [
     "typha_kvs_per_msg",
     "typha_breadcrumb_size",
 ];
-/// Those of the process, without labels.
+/// Typha's metrics of the process, without labels.
 const PER_PROCESS: [&str; 8] = [
     "typha_connections_accepted",
     "typha_connections_active",
@@ -89,7 +89,7 @@ fn all_of_typhas_metrics_are_served_from_the_start_and_move() -> anyhow::Result<
     let watcher = Watcher::start(&daemon, &["--protocol", "calico", "--syncer", "bgp"])?;
     ensure!(daemon.metric("typha_connections_accepted")? > accepted, "a client was accepted");
     ensure!(daemon.metric("typha_connections_streaming{syncer=\"bgp\"}")? == 1.0, "it streams");
-    ensure!(daemon.metric("typha_connections_streaming{syncer=\"felix\"}")? == 0.0, "nobody else does");
+    ensure!(daemon.metric("typha_connections_streaming{syncer=\"felix\"}")? == 0.0, "no other client streams");
     let total = daemon.metric("typha_updates_total{syncer=\"bgp\"}")?;
     served.write("second.yaml", &pool("second", "10.2.0.0/16"))?;
     watcher.wait_for("/pool/10.2.0.0-16")?;
@@ -134,14 +134,14 @@ fn the_status_lists_the_client_with_its_lag() -> anyhow::Result<()> {
     let wrong = finish(bulrush().args(["status", "--clients", "few", "--server", &health]))?.expect_code(64)?.err;
     ensure!(wrong.contains("a whole number or all"), "{wrong}");
 
-    let nobody = format!("127.0.0.1:{}", crate::daemon::free_port());
+    let nobody = format!("127.0.0.1:{}", crate::real_etcd::free_port());
     let end = finish(bulrush().args(["status", "--server", &nobody]))?.expect_code(1)?;
     ensure!(end.err.contains(&nobody) && end.err.contains("HealthEnabled"), "{}", end.err);
     Ok(())
 }
 
 #[test]
-fn dump_prints_the_same_keys_whatever_the_protocol_and_form() -> anyhow::Result<()> {
+fn dump_prints_the_same_keys_in_every_protocol_and_form() -> anyhow::Result<()> {
     let served = Served::new()?;
     served.write("more.yaml", &pool("second", "10.2.0.0/16"))?;
     let daemon = served.daemon(&[])?;
@@ -165,7 +165,7 @@ fn dump_prints_the_same_keys_whatever_the_protocol_and_form() -> anyhow::Result<
     let one = dump(&daemon, &["--prefix", "/calico/v1/ipam/v4/pool/10.2"])?.out;
     ensure!(one.lines().count() == 1, "{one}");
 
-    let nobody = format!("127.0.0.1:{}", crate::daemon::free_port());
+    let nobody = format!("127.0.0.1:{}", crate::real_etcd::free_port());
     let end = finish(bulrush().args(["dump", "--timeout", "0.5", "--server", &nobody]))?.expect_code(1)?;
     ensure!(end.err.contains("not in sync after 0.5 s") && end.err.contains(&nobody), "{}", end.err);
     Ok(())
@@ -203,7 +203,7 @@ fn watch_prints_edits_and_deletes_as_they_happen() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a JSON line says this about the key, with a value that contains `part`.
+/// Whether a JSON line tells this change of the key, with a value that contains `part`.
 fn is_change(line: &str, change: &str, key: &str, part: &str) -> bool {
     let line: Value = serde_json::from_str(line).unwrap_or_default();
     line["change"] == change && line["key"] == key && (part.is_empty() || line["value"].to_string().contains(part))
@@ -227,7 +227,7 @@ fn a_broken_file_keeps_its_last_good_content_and_is_named() -> anyhow::Result<()
     let held = dump(&daemon, &["--prefix", "/calico/v1/ipam/v4/pool/"])?.out;
     ensure!(held.contains("10.1.0.0-16"), "the last good content stays: {held:?}");
 
-    // Other files are followed meanwhile, and a repair is taken.
+    // Other files are followed meanwhile, and a repaired file is read.
     served.write("other.yaml", &pool("other", "10.3.0.0/16"))?;
     watcher.wait_for("+ /calico/v1/ipam/v4/pool/10.3.0.0-16")?;
     ensure!(!watcher.said().contains("- /calico"), "nothing was deleted: {}", watcher.said());
@@ -255,7 +255,7 @@ fn bad_objects_are_named_in_the_status_and_do_not_fill_the_log() -> anyhow::Resu
     let table = finish(bulrush().args(["status", "--server", &daemon.health.to_string()]))?.expect_code(0)?.out;
     ensure!(table.contains("felix: 50 bad") && table.contains("IPPool bad-00: spec.cidr"), "{table}");
     ensure!(table.contains("and 40 more"), "{table}");
-    // Each of the three syncers that read pools logs one of them.
+    // Each of the three syncers that read pools logs one object.
     let log = daemon.log();
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("object cannot be converted")).collect();
     ensure!((1..=3).contains(&lines.len()), "{lines:#?}");
@@ -263,7 +263,7 @@ fn bad_objects_are_named_in_the_status_and_do_not_fill_the_log() -> anyhow::Resu
     let good: Vec<String> = (0..50).map(|n| pool(&format!("bad-{n:02}"), &format!("10.{}.0.0/16", 100 + n))).collect();
     served.write("bad.yaml", &good.join("---\n"))?;
     let gone = || (status(&daemon).ok()?["syncers"][0]["problem_count"] == 0).then_some(());
-    eventually("what is mended is no problem any more", gone)
+    eventually("the repaired object is no longer a problem", gone)
 }
 
 #[test]
@@ -274,14 +274,14 @@ fn connections_above_the_limit_are_closed_with_a_reason() -> anyhow::Result<()> 
     let dropped = || daemon.metric("typha_connections_dropped").ok().filter(|count| *count >= 3.0);
     eventually("three connections are dropped", dropped)?;
     let told = || watchers.iter().any(|watcher| watcher.said().contains("spread connections")).then_some(());
-    eventually("a client is told why", told)?;
+    eventually("a client is told the reason", told)?;
     let closed = daemon.metric("bulrush_connections_closed_total{reason=\"rebalanced\"}")?;
     ensure!(closed >= 1.0, "{closed}");
     Ok(())
 }
 
 #[test]
-fn the_limit_of_open_files_is_raised_to_what_is_allowed() -> anyhow::Result<()> {
+fn the_limit_of_open_files_is_raised_to_the_hard_limit() -> anyhow::Result<()> {
     let served = Served::new()?;
     let daemon = served.daemon(&[])?;
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", daemon.pid()))?;

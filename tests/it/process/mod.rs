@@ -1,17 +1,17 @@
-//! The real binary as an operator uses it: started with options, looked at from outside, told to end.
+//! The real binary as an operator uses it: started with options, observed from outside, told to end.
 //!
-//! Everything here goes through processes, files, signals and sockets. Nothing calls the library, but for the many clients of
-//! [`idle`], which take its protocol.
+//! Everything here goes through processes, files, signals and sockets. Only the many clients of [`idle`] use the library, for
+//! its protocol.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
-use crate::daemon::{Daemon, eventually};
+use crate::daemon::{Daemon, Running, eventually};
 
 mod configuration;
 mod datastore_away;
@@ -23,7 +23,7 @@ mod looking_in;
 mod signals;
 mod tls;
 
-/// How a process ended and what it said.
+/// Exit status and output of a process.
 #[derive(Debug)]
 struct Finished {
     code: Option<i32>,
@@ -32,14 +32,14 @@ struct Finished {
 }
 
 impl Finished {
-    /// Fails unless the exit status is this.
+    /// Fails unless the exit status is `code`.
     fn expect_code(self, code: i32) -> anyhow::Result<Self> {
         ensure!(self.code == Some(code), "expected exit status {code}: {self:#?}");
         Ok(self)
     }
 }
 
-/// The binary, with no option of the surroundings and no log file.
+/// The binary, without options from the environment and without a log file.
 fn bulrush() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_bulrush"));
     for (name, _) in std::env::vars_os() {
@@ -53,9 +53,9 @@ fn bulrush() -> Command {
 
 /// Runs a process to its end, in bounded time.
 fn finish(command: &mut Command) -> anyhow::Result<Finished> {
-    // Files and not pipes: a process that prints much must not wait for us.
+    // Files instead of pipes: a process that prints much must not wait for us.
     let (mut out, mut err) = (tempfile::tempfile()?, tempfile::tempfile()?);
-    let mut child = Killed(command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?);
+    let mut child = Running(command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?);
     let status = eventually("the process ends", || child.0.try_wait().ok().flatten());
     let read = |file: &mut File| -> anyhow::Result<String> {
         let mut text = String::new();
@@ -68,39 +68,28 @@ fn finish(command: &mut Command) -> anyhow::Result<Finished> {
     Ok(Finished { code: status.code(), out, err })
 }
 
-/// A child that does not outlive its test.
-#[derive(Debug)]
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A `bulrush watch` that runs beside the test.
 #[derive(Debug)]
 struct Watcher {
-    _child: Killed,
+    _child: Running,
     said: PathBuf,
     _folder: TempDir,
 }
 
 impl Watcher {
-    /// Starts it and waits until it is in sync.
+    /// Starts a watcher and waits until it is in sync.
     fn start(daemon: &Daemon, arguments: &[&str]) -> anyhow::Result<Self> {
         let watcher = Self::spawn(daemon, arguments)?;
         watcher.wait_for("in-sync")?;
         Ok(watcher)
     }
 
-    /// Starts it.
+    /// Starts a watcher.
     fn spawn(daemon: &Daemon, arguments: &[&str]) -> anyhow::Result<Self> {
         Self::spawn_to(&[&["--server", &daemon.sync.to_string()], arguments].concat())
     }
 
-    /// Starts it with all of its arguments.
+    /// Starts a watcher with exactly these arguments.
     fn spawn_to(arguments: &[&str]) -> anyhow::Result<Self> {
         let folder = TempDir::new()?;
         let said = folder.path().join("said");
@@ -108,15 +97,15 @@ impl Watcher {
         let mut command = bulrush();
         command.arg("watch").args(arguments);
         let child = command.stdout(file.try_clone()?).stderr(file).spawn().context("start bulrush watch")?;
-        Ok(Self { _child: Killed(child), said, _folder: folder })
+        Ok(Self { _child: Running(child), said, _folder: folder })
     }
 
-    /// Everything it has said.
+    /// The whole output so far.
     fn said(&self) -> String {
         fs::read_to_string(&self.said).unwrap_or_default()
     }
 
-    /// Waits for a line that contains this, and returns it.
+    /// Waits for a line that contains this text, and returns the line.
     fn wait_for(&self, text: &str) -> anyhow::Result<String> {
         self.wait_for_line(text, |line| line.contains(text))
     }
@@ -124,7 +113,7 @@ impl Watcher {
     fn wait_for_line(&self, what: &str, fits: impl Fn(&str) -> bool) -> anyhow::Result<String> {
         let line = eventually(&format!("the watcher says {what:?}"), || {
             let said = self.said();
-            // Without its end, a line may still be growing.
+            // The last line may still be growing.
             let whole = said.rfind('\n').map_or("", |end| &said[..end]);
             whole.lines().find(|line| fits(line)).map(str::to_owned)
         });
@@ -135,9 +124,9 @@ impl Watcher {
 /// A folder with one pool, and the options for a daemon that serves it.
 #[derive(Debug)]
 struct Served {
-    /// Where the daemon's log goes.
+    /// Folder for the daemon's log.
     scratch: TempDir,
-    /// What is served.
+    /// The served folder.
     data: TempDir,
 }
 
@@ -148,7 +137,7 @@ impl Served {
         Ok(served)
     }
 
-    /// Replaces a file as editors do: complete at once.
+    /// Replaces a whole file at once, as editors do.
     fn write(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let fresh = self.data.path().join(format!(".{name}.new"));
         fs::write(&fresh, text)?;

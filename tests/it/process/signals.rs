@@ -11,9 +11,9 @@ use tokio::time::Instant;
 use super::{Served, Watcher, pool, text_of};
 use crate::daemon::{Daemon, eventually, http_get};
 
-/// A shutdown time that no test lives to see.
+/// A shutdown time longer than any test.
 const NEVER: &str = "3000";
-/// Time for an end at once, on a busy machine: less than the shutdown time that a test gives a daemon otherwise.
+/// Longest time for an end at once, on a busy machine: less than the shutdown times in these tests.
 const AT_ONCE: Duration = Duration::from_secs(4);
 /// Switches jemalloc's sampling on.
 const SAMPLING: (&str, &str) = ("MALLOC_CONF", "prof:true,prof_active:true,lg_prof_sample:19");
@@ -29,11 +29,11 @@ fn wait_for_log(daemon: &Daemon, text: &str) -> anyhow::Result<()> {
     eventually(&format!("the log says {text:?}"), seen).map_err(|error| error.context(daemon.log()))
 }
 
-/// Ends the daemon by a signal, and fails when it takes its time.
+/// Sends the daemon a signal, and fails unless it ends at once.
 fn ends_at_once(daemon: &mut Daemon) -> anyhow::Result<()> {
     let began = Instant::now();
     daemon.end()?;
-    ensure!(began.elapsed() < AT_ONCE, "at once, not after {:?}:\n{}", began.elapsed(), daemon.log());
+    ensure!(began.elapsed() < AT_ONCE, "it ended after {:?}, not at once:\n{}", began.elapsed(), daemon.log());
     Ok(())
 }
 
@@ -77,7 +77,7 @@ fn a_daemon_without_clients_ends_at_once() -> anyhow::Result<()> {
 #[test]
 fn a_hang_up_reads_the_folder_again() -> anyhow::Result<()> {
     let served = Served::new()?;
-    // File events alone would not be acted upon while the test runs.
+    // With this quiet time, file events cause no reload during the test.
     let daemon = served.daemon(&[("FileQuietSecs", NEVER)])?;
     let watcher = Watcher::start(&daemon, &[])?;
     for (signal, net) in [("HUP", "10.2.0.0"), ("USR1", "10.3.0.0")] {

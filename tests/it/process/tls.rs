@@ -31,7 +31,7 @@ impl Authority {
         self.folder.path().join(name)
     }
 
-    /// Writes `<name>.key` and `<name>.crt`, complete at once each.
+    /// Writes `<name>.key` and `<name>.crt`, each complete at once.
     fn issue(&self, name: &str, cn: &str) -> anyhow::Result<()> {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, cn);
@@ -61,7 +61,7 @@ impl Authority {
         .collect()
     }
 
-    /// A daemon that takes clients named `typha-client` only.
+    /// A daemon that accepts only clients with the name `typha-client`.
     fn daemon(&self, served: &Served) -> anyhow::Result<Daemon> {
         let (key, cert, ca) = (self.path("server.key"), self.path("server.crt"), self.path("ca.crt"));
         served.daemon(&[
@@ -74,7 +74,7 @@ impl Authority {
 }
 
 fn dump(daemon: &Daemon, arguments: &[String], timeout: &str) -> anyhow::Result<Finished> {
-    // By name, since the certificates are for that.
+    // By name, because the certificates are for the name.
     let server = format!("localhost:{}", daemon.sync.port());
     finish(bulrush().args(["dump", "--timeout", timeout, "--server", &server]).args(arguments))
 }
@@ -94,7 +94,7 @@ fn the_right_client_gets_in_and_others_are_refused_with_a_reason() -> anyhow::Re
         ensure!(held.contains("/pool/10.1.0.0-16"), "{protocol}: {held}");
     }
 
-    // A wrong name, an authority that is not ours (with ours to check the server by), no TLS at all.
+    // A wrong name, a certificate of another authority (while the server is checked by ours), no TLS at all.
     let mut foreign = other.arguments("client", "typha-server");
     foreign[1] = text_of(&authority.path("ca.crt")).to_owned();
     for (what, arguments) in [
@@ -122,7 +122,7 @@ fn the_right_client_gets_in_and_others_are_refused_with_a_reason() -> anyhow::Re
         ensure!(log.lines().any(said), "the log does not say {reason}:\n{log}");
     }
 
-    // And a server with another name than expected is not trusted.
+    // A server with another name than expected is not trusted.
     let end = dump(&daemon, &authority.arguments("client", "somebody"), "1")?.expect_code(1)?;
     ensure!(end.err.contains("typha-server") || end.err.contains("somebody"), "{}", end.err);
     Ok(())
@@ -150,7 +150,7 @@ fn replaced_certificates_are_used_for_new_connections() -> anyhow::Result<()> {
     served.write("more.yaml", &super::pool("more", "10.7.0.0/16"))?;
     watcher.wait_for("+ /calico/v1/ipam/v4/pool/10.7.0.0-16")?;
 
-    // Files that are no certificates do no harm: what was good stays.
+    // Files without certificates do no harm: the last good certificate stays.
     fs::write(authority.path("server.crt"), "nonsense")?;
     daemon.signal("HUP")?;
     let logged = || daemon.log().lines().any(|line| line.contains("server.crt")).then_some(());

@@ -1,6 +1,6 @@
-//! A server that is busy, broken or away, or that does not let us in.
+//! A server that is busy, broken or away, or that refuses our credentials.
 
-use bulrush::model::kinds;
+use bulrush::calico::kinds;
 use tokio::time::Instant;
 
 use super::*;
@@ -8,7 +8,7 @@ use crate::scripted::{self, ScriptedApi};
 
 const NODES: &str = "/api/v1/nodes";
 
-/// Waits until the kind has said a whole list.
+/// Waits until the kind watch has delivered a whole list.
 async fn until_listed(watching: &mut Watching, revision: &str) {
     loop {
         match watching.says().await {
@@ -19,7 +19,7 @@ async fn until_listed(watching: &mut Watching, revision: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_is_too_busy_is_left_alone_for_as_long_as_it_asks() {
+async fn a_busy_server_is_not_asked_again_before_the_time_that_it_asks_for() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
     let asked = api.watch(PODS).await;
@@ -28,7 +28,7 @@ async fn whoever_is_too_busy_is_left_alone_for_as_long_as_it_asks() {
     let asked = api.watch(PODS).await;
     let waited = asked.at - at;
     assert!((17.0..30.0).contains(&waited.as_secs_f64()), "{waited:?}");
-    // In the status instead of the header, and beyond what we are willing to wait.
+    // In the status instead of the header, and longer than we are willing to wait.
     let at = asked.at;
     let mut status = scripted::status(429, "TooManyRequests", "busy");
     status["details"] = json!({"retryAfterSeconds": 3600});
@@ -41,7 +41,7 @@ async fn whoever_is_too_busy_is_left_alone_for_as_long_as_it_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_too_busy_for_one_kind_is_asked_for_no_other_either() {
+async fn a_server_that_is_too_busy_for_one_kind_is_not_asked_for_others() {
     let (store, mut api) = scripted::start(|_| {});
     let watching = Watching::start(store, &[kinds::POD, kinds::K8S_NODE]);
     let (first, second) = (api.next().await, api.next().await);
@@ -70,7 +70,7 @@ async fn a_server_that_was_too_busy_is_not_asked_for_all_kinds_at_once() {
     for asked in asked {
         asked.answer(429, &[("retry-after", "20")], "");
     }
-    // Who comes back first is turned away again: the others hear of it before they ask.
+    // The first kind to ask is refused again: the others learn of it before they ask.
     let first = api.next().await;
     let again = first.at;
     assert!((20.0..22.1).contains(&(again - at).as_secs_f64()), "{:?}", again - at);
@@ -133,7 +133,7 @@ async fn a_watch_that_cannot_be_opened_again_costs_no_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_the_server_itself_fails_again_and_again_is_given_up_for_a_list() {
+async fn a_watch_that_fails_again_and_again_at_the_server_is_replaced_by_a_list() {
     for (refused, reason) in [(0, ""), (500, "InternalError"), (400, "BadRequest")] {
         let (store, mut api) = scripted::start(|_| {});
         let mut watching = Watching::start(store, &[kinds::POD]);
@@ -229,7 +229,7 @@ async fn refused_credentials_are_tried_again() {
     let _running = tokio::spawn(hub.run(CancellationToken::new()));
     api.watch(PODS).await.refuse(401, "Unauthorized", "Unauthorized");
     let asked = api.watch(PODS).await;
-    let error = statuses.borrow()[0].borrow().error.clone().expect("the status says why");
+    let error = statuses.borrow()[0].borrow().error.clone().expect("the status has the reason");
     assert!(error.contains("list pods") && error.contains("token"), "{error}");
     serve(asked, &[], "10");
     let mut status = statuses.borrow()[0].clone();
@@ -238,7 +238,7 @@ async fn refused_credentials_are_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_forbidden_is_named_with_the_rule_that_is_missing_while_other_kinds_go_on() {
+async fn a_forbidden_kind_is_named_with_its_missing_rule_while_other_kinds_go_on() {
     let (store, mut api) = scripted::start(|_| {});
     let mut hub = KindHub::new(Arc::new(store), 1);
     let (sender, mut events) = mpsc::channel(100);
@@ -263,7 +263,7 @@ async fn what_is_forbidden_is_named_with_the_rule_that_is_missing_while_other_ki
         said.push(format!("{tag} {}", words(event)));
     }
     assert_eq!(said, ["1 list", "1 objects n1@3", "1 listed 10"]);
-    // Pauses of 5, 10 and 20 seconds, each less its jitter, which is half of it at most.
+    // Pauses of 5, 10 and 20 seconds, each less a jitter of at most half.
     let apart: Vec<Duration> = refused.windows(2).map(|pair| pair[1] - pair[0]).collect();
     for (apart, whole) in apart.iter().zip([5, 10, 20].map(Duration::from_secs)) {
         assert!((whole / 2..whole + Duration::from_secs(1)).contains(apart), "{apart:?}, not {whole:?}: {refused:?}");

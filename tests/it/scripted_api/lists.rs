@@ -1,7 +1,7 @@
-//! Lists: as a stream that goes on as the watch, in pages, and what can go wrong on the way.
+//! Lists: as a stream that goes on as the watch, in pages, and with faults.
 
+use bulrush::calico::kinds;
 use bulrush::datastore::{Datastore, Error};
-use bulrush::model::kinds;
 use futures_util::StreamExt;
 
 use super::*;
@@ -29,7 +29,7 @@ async fn a_streaming_list_goes_on_as_the_watch() {
     feed.event("MODIFIED", &pod("a", "11"));
     assert_eq!(watching.says().await, "put n/a@11 to 11");
     api.assert_idle();
-    // What ends after that costs a watch from where it was, and no list.
+    // An end after that costs a watch from the same position, and no list.
     drop(feed);
     let asked = api.watch(PODS).await;
     assert_eq!((asked.query("resourceVersion"), asked.wants_initial_events()), ("11", false));
@@ -68,10 +68,10 @@ async fn a_server_without_streaming_lists_is_asked_for_pages_and_not_for_a_strea
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stream_without_an_end_of_the_initial_events_is_found_out_and_replaced_by_pages() {
+async fn a_stream_without_an_end_of_the_initial_events_is_replaced_by_pages() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
-    // A server that does not know the parameter watches from now on, or replays without ever saying that it is done.
+    // A server that does not know the parameter watches from now on, or replays without a mark at the end.
     let feed = api.watch(PODS).await.stream();
     feed.event("ADDED", &pod("a", "5"));
     api.page(PODS).await.json(&page(&[pod("a", "5"), pod("b", "6")], "10", ""));
@@ -127,11 +127,11 @@ async fn a_further_page_that_is_put_off_costs_no_new_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn answers_that_are_no_lists_are_asked_for_again() {
+async fn a_list_is_asked_for_again_if_the_answer_is_no_list() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
     refuse_stream(&mut api).await;
-    // A status where a list belongs, half a list, something compressed although nobody asked for that, a list of no objects.
+    // A status instead of a list, half a list, a compressed answer that was not asked for, a list of non-objects.
     api.page(PODS).await.json(&status(200, "", "fine"));
     api.page(PODS).await.answer(
         200,
@@ -142,12 +142,12 @@ async fn answers_that_are_no_lists_are_asked_for_again() {
     api.page(PODS).await.json(&json!({"metadata": {"resourceVersion": "7"}, "items": {"a": 1}}));
     api.page(PODS).await.json(&json!([{"resourceVersion": "7"}, []]));
     watching.assert_silent();
-    // Go writes an empty list as null in places.
+    // Go sometimes writes an empty list as null.
     api.page(PODS).await.json(&json!({"metadata": {"resourceVersion": "7"}, "items": null}));
     watching.says_in_turn(&["list", "listed 7"]).await;
 }
 
-/// Objects that cannot be named, versioned or even read, among two good ones.
+/// Objects without a name or version, and unreadable ones, among two good ones.
 fn mixed() -> Vec<Json> {
     let mut items = vec![pod("a", "1")];
     items.push(json!({"metadata": {"name": "versionless", "namespace": "n"}}));
@@ -163,7 +163,7 @@ fn mixed() -> Vec<Json> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bad_objects_of_a_list_are_named_and_the_others_come() {
+async fn bad_objects_of_a_list_are_named_and_the_others_arrive() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store.clone(), &[kinds::POD]);
     let feed = api.watch(PODS).await.stream();
@@ -204,7 +204,7 @@ async fn text_that_is_not_utf8_harms_nothing_but_itself() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_absurdly_large_object_is_left_out_and_the_others_come() {
+async fn an_absurdly_large_object_is_left_out_and_the_others_arrive() {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
     let feed = api.watch(PODS).await.stream();
@@ -213,7 +213,7 @@ async fn an_absurdly_large_object_is_left_out_and_the_others_come() {
     huge["metadata"]["annotations"] = json!({"a": "x".repeat(33 << 20)});
     feed.event("ADDED", &huge);
     feed.event("ADDED", &pod("b", "3"));
-    // Large, and within what is accepted.
+    // Large, but within the limit.
     let mut large = pod("large", "4");
     large["metadata"]["annotations"] = json!({"a": "x".repeat(8 << 20)});
     feed.event("ADDED", &large);
@@ -230,9 +230,9 @@ async fn an_absurdly_large_object_is_left_out_and_the_others_come() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn names_at_their_limits_and_many_pages_come_whole() {
+async fn names_of_maximal_length_and_many_pages_arrive_whole() {
     let (store, mut api) = scripted::start(|config| config.page_limit = 3);
-    let pages = tokio::spawn(store.list(&kinds::POD).collect::<Vec<_>>());
+    let pages = tokio::spawn(store.list(&kinds::POD.into()).collect::<Vec<_>>());
     refuse_stream(&mut api).await;
     let name = |n: usize| format!("{}{n:03}", "x".repeat(250));
     for n in 0..50 {
@@ -249,9 +249,9 @@ async fn names_at_their_limits_and_many_pages_come_whole() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_large_a_page_is_asked_for_again_in_halves() {
+async fn a_page_that_is_too_large_is_asked_for_again_in_halves() {
     let (store, mut api) = scripted::start(|config| config.page_limit = 4);
-    let pages = tokio::spawn(store.list(&kinds::POD).collect::<Vec<_>>());
+    let pages = tokio::spawn(store.list(&kinds::POD.into()).collect::<Vec<_>>());
     refuse_stream(&mut api).await;
     let asked = api.page(PODS).await;
     assert_eq!(asked.query("limit"), "4");
@@ -264,10 +264,10 @@ async fn too_large_a_page_is_asked_for_again_in_halves() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_fails_says_what_was_tried() {
+async fn the_error_of_a_failed_list_names_the_request() {
     let (store, mut api) =
         scripted::start(|config| config.endpoint = Some("https://api.example:6443".to_owned().into()));
-    let pages = tokio::spawn(store.list(&kinds::IP_POOL).collect::<Vec<_>>());
+    let pages = tokio::spawn(store.list(&kinds::IP_POOL.into()).collect::<Vec<_>>());
     api.watch("/apis/crd.projectcalico.org/v1/ippools").await.refuse(500, "InternalError", "etcdserver: no leader");
     let pages = pages.await.expect("no panic");
     let [Err(Error::Retry { doing, reason })] = &pages[..] else { panic!("{pages:?}") };

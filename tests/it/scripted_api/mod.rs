@@ -1,5 +1,5 @@
-//! The Kubernetes datastore against an API server that answers as a test says: every answer that a real one gives seldom, at
-//! the wrong time, or never.
+//! The Kubernetes datastore against an API server whose answers a test chooses: every answer that a real one gives rarely, at
+//! a bad time, or never.
 
 mod failures;
 mod lists;
@@ -24,14 +24,14 @@ const PODS: &str = "/api/v1/pods";
 /// Longer than any pause of a kind watch, in paused time.
 const PATIENCE: Duration = Duration::from_secs(700);
 
-/// The kind watches over a store, and what they say.
+/// The kind watches over a store, and their events.
 struct Watching {
     events: mpsc::Receiver<(usize, KindEvent)>,
     _tasks: JoinSet<()>,
 }
 
 impl Watching {
-    /// Watches kinds; events carry the index of theirs.
+    /// Watches kinds; each event carries the index of its kind.
     fn start(store: KubernetesStore, kinds: &[Kind]) -> Self {
         let mut hub = KindHub::new(Arc::new(store), 1);
         let (sender, events) = mpsc::channel(100);
@@ -67,7 +67,7 @@ impl Watching {
         }
     }
 
-    /// Fails when something was said that nobody expected.
+    /// Fails if an event was not expected.
     fn assert_silent(&mut self) {
         if let Ok((_, event)) = self.events.try_recv() {
             panic!("one event too many: {}", words(event));
@@ -104,7 +104,7 @@ fn words(event: KindEvent) -> String {
     }
 }
 
-/// A pod of which little matters.
+/// A small pod.
 fn pod(name: &str, revision: &str) -> Json {
     json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "n", "resourceVersion": revision}})
 }

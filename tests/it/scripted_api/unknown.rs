@@ -1,8 +1,8 @@
-//! A server that does not know a kind, for now or for ever, and the definitions of kinds.
+//! A server that does not know a kind, for a time or for ever, and the definitions of kinds.
 
-use bulrush::datastore::init::{InitOptions, initialise};
-use bulrush::datastore::kubernetes::CalicoGroup;
-use bulrush::model::kinds;
+use bulrush::calico::bootstrap::{InitOptions, initialise};
+use bulrush::calico::catalog::{CalicoGroup, catalog};
+use bulrush::calico::kinds;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -10,10 +10,10 @@ use super::*;
 use crate::scripted::{self, Asked, Definitions};
 
 const POOLS: &str = "/apis/crd.projectcalico.org/v1/ippools";
-/// The name of their definition.
+/// The name of the pools' definition.
 const POOLS_DEFINED: &str = "ippools.crd.projectcalico.org";
 
-/// What an API server says where it serves nothing.
+/// Answers as an API server does for an unknown path.
 fn not_known(asked: Asked) {
     asked.answer(404, &[], "404 page not found\n");
 }
@@ -29,7 +29,7 @@ async fn a_kind_that_the_server_does_not_know_is_absent_and_noticed_within_secon
     assert_eq!(began.elapsed(), Duration::ZERO, "nothing defines it");
     definitions.add(POOLS_DEFINED);
     let since = Instant::now();
-    // Served a moment after its definition.
+    // A kind is served a moment after its definition.
     for _ in 0..2 {
         not_known(api.watch(POOLS).await);
         assert_eq!(watching.says().await, "absent");
@@ -53,7 +53,7 @@ async fn a_defined_kind_that_the_server_does_not_know_at_first_is_not_absent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_is_absent_within_seconds_where_definitions_may_not_be_seen_or_do_not_help() {
-    // A definition may be that of another version.
+    // The definition may be of another version.
     for definitions in [Definitions::default(), Definitions::of(&[POOLS_DEFINED])] {
         let (store, mut api) = scripted::start_with(&definitions, |_| {});
         let mut watching = Watching::start(store, &[kinds::IP_POOL]);
@@ -90,7 +90,7 @@ async fn definitions_that_never_come_are_asked_for_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_that_is_cut_off_by_a_server_that_begins_again_is_not_the_end_of_the_kind() {
+async fn a_list_that_a_restarting_server_cuts_off_does_not_make_the_kind_absent() {
     let (store, mut api) = scripted::start_with(&Definitions::of(&[POOLS_DEFINED]), |_| {});
     let mut watching = Watching::start(store, &[kinds::IP_POOL]);
     let feed = api.watch(POOLS).await.stream();
@@ -115,7 +115,8 @@ async fn an_address_at_which_there_is_no_api_server_promises_nothing() {
         (Some(CalicoGroup::CrdV1), "404 page not found\n"),
         (Some(CalicoGroup::CrdV1), "<html>nothing here</html>"),
     ] {
-        let (store, mut api) = scripted::start_with(&Definitions::not_found(), |config| config.calico_group = group);
+        let (store, mut api) =
+            scripted::start_with(&Definitions::not_found(), |config| config.catalog = catalog(group));
         let mut watching = Watching::start(store.clone(), &[kinds::POD, kinds::TIER, kinds::CALICO_NODE_STATUS]);
         let (may_serve, mut told) = oneshot::channel();
         let initialising = tokio::spawn(async move { initialise(&store, &InitOptions::default(), may_serve).await });
@@ -124,7 +125,7 @@ async fn an_address_at_which_there_is_no_api_server_promises_nothing() {
                 asked.answer(404, &[], body);
             }
         };
-        assert!(tokio::time::timeout(PATIENCE, answering).await.is_err(), "goes on for ever");
+        assert!(tokio::time::timeout(PATIENCE, answering).await.is_err(), "the store goes on asking");
         watching.assert_silent();
         assert!(told.try_recv().is_err(), "{group:?}: there is nothing to serve");
         initialising.abort();
@@ -132,7 +133,7 @@ async fn an_address_at_which_there_is_no_api_server_promises_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_every_server_has_is_never_deleted_because_an_answer_says_so() {
+async fn kinds_that_every_server_has_are_never_deleted_because_of_an_answer() {
     let (store, mut api) = scripted::start_with(&Definitions::of(&[]), |_| {});
     let mut watching = Watching::start(store, &[kinds::POD, kinds::IP_POOL]);
     let mut feed = None;
@@ -173,7 +174,7 @@ async fn objects_are_gone_with_the_definition_that_they_had_and_never_without_on
         feed.bookmark("10", true);
         watching.says_in_turn(&["list", "objects p@7", "listed 10"]).await;
         definitions.remove(POOLS_DEFINED);
-        // The watch of the kind itself still stands.
+        // The kind's own watch is still open.
         watching.says_nothing_for(Duration::from_secs(1)).await;
         feed.cut();
         let said = loop {
@@ -194,14 +195,14 @@ async fn objects_are_gone_with_the_definition_that_they_had_and_never_without_on
 
 #[tokio::test(start_paused = true)]
 async fn the_group_of_calicos_kinds_is_asked_for_once() {
-    let (store, mut api) = scripted::start(|config| config.calico_group = None);
+    let (store, mut api) = scripted::start(|config| config.catalog = catalog(None));
     let mut watching = Watching::start(store, &[kinds::IP_POOL, kinds::TIER, kinds::K8S_NODE]);
     let mut paths = Vec::new();
     while paths.len() < 5 {
         let asked = api.next().await;
         paths.push(asked.path.clone());
         match asked.path.as_str() {
-            // A discovery that fails decides nothing.
+            // A failed discovery decides nothing.
             "/apis" if paths.iter().filter(|path| *path == "/apis").count() == 1 => drop(asked),
             "/apis" => asked
                 .json(&json!({"kind": "APIGroupList", "groups": [{"name": "apps"}, {"name": "projectcalico.org"}]})),

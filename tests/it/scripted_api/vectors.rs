@@ -1,14 +1,16 @@
-//! All data-model vectors of Kubernetes through a scripted API server: its bytes in, what agents receive out.
+//! All data-model vectors of Kubernetes through a scripted API server: from its bytes to the agents' data.
 //!
 //! The server here keeps the content of a case and answers as a real one does, with streaming lists or in small pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bulrush::datastore::kubernetes::{CalicoGroup, KubernetesStore};
+use bulrush::calico::catalog::{CalicoGroup, catalog};
+use bulrush::calico::pipelines::Flavour;
+use bulrush::datastore::kubernetes::KubernetesStore;
 use bulrush::datastore::{Datastore, Event, Kind, Malformed, Object, ObjectId};
 use bulrush::model::Revision;
-use bulrush::syncer::pipelines::{Flavour, Source};
+use bulrush::syncer::spec::Source;
 use serde_json::{Value as Json, json};
 use tokio::task::AbortHandle;
 
@@ -16,7 +18,7 @@ use crate::data_model_vectors::pipeline;
 use crate::scripted::{self, Asked, Feed, ScriptedApi, status};
 use crate::vectors::data_model::{BUILT_IN_GROUPS, Case, Store, run_all};
 
-/// The pipeline of a case of Kubernetes; other cases have none here.
+/// The pipeline of a case of Kubernetes; empty for other cases.
 fn of_kubernetes(case: &Case) -> Vec<Source> {
     if case.datastore.starts_with("kdd-") { pipeline(Flavour::Kubernetes, case) } else { Vec::new() }
 }
@@ -41,11 +43,11 @@ struct Server {
 
 #[derive(Default)]
 struct Content {
-    /// By path.
+    /// The kinds by path.
     kinds: BTreeMap<String, Served>,
     /// Whether the server gives no streaming lists.
     only_pages: bool,
-    /// Largest page, whatever is asked for.
+    /// Largest page, also if more is asked for.
     page: usize,
 }
 
@@ -64,7 +66,7 @@ impl Server {
             "kdd-v1" => (CalicoGroup::CrdV1, "crd.projectcalico.org/v1"),
             _ => (CalicoGroup::V3, "projectcalico.org/v3"),
         };
-        let (store, api) = scripted::start(|config| config.calico_group = Some(group));
+        let (store, api) = scripted::start(|config| config.catalog = catalog(Some(group)));
         let content = Content { only_pages: page.is_some(), page: page.unwrap_or(usize::MAX), ..Content::default() };
         let content = Arc::new(Mutex::new(content));
         let answering = tokio::spawn(answer_all(api, Arc::clone(&content))).abort_handle();
@@ -105,7 +107,7 @@ fn json_of(object: &Object) -> Json {
 }
 
 impl Served {
-    /// An object as a watch sends it, also those that lists send without their kind.
+    /// An object as a watch sends it: with its kind, which lists may leave out.
     fn named(&self, object: &Json) -> Json {
         let mut object = object.clone();
         for (field, value) in self.kind.as_object().into_iter().flatten() {
@@ -179,7 +181,7 @@ async fn answer_all(mut api: ScriptedApi, content: Arc<Mutex<Content>>) {
 fn answer(asked: Asked, content: &mut Content) {
     let (only_pages, page) = (content.only_pages, content.page);
     let Some(served) = content.kinds.get_mut(&asked.path).filter(|served| !served.absent) else {
-        // Definitions may not be seen: kinds are missing when that lasts.
+        // Definitions may not be read: a kind counts as missing if this answer repeats.
         return asked.answer(404, &[], "404 page not found\n");
     };
     match (asked.is_watch(), asked.wants_initial_events()) {

@@ -1,13 +1,13 @@
-//! Watches: where they go on after a cut, what makes a list necessary, and events that cannot be read.
+//! Watches: their position after a cut, reasons for a new list, and unreadable events.
 
+use bulrush::calico::kinds;
 use bulrush::datastore::Datastore;
-use bulrush::model::kinds;
 use futures_util::StreamExt;
 
 use super::*;
 use crate::scripted::{self, Asked, Feed, ScriptedApi, status};
 
-/// A kind watch that listed `a@5` at revision 10 and follows the stream that is returned.
+/// A kind watch that listed `a@5` at revision 10 and follows the returned stream.
 async fn following() -> (Watching, ScriptedApi, Feed) {
     let (store, mut api) = scripted::start(|_| {});
     let mut watching = Watching::start(store, &[kinds::POD]);
@@ -36,7 +36,7 @@ async fn a_cut_watch_goes_on_at_the_last_revision_without_a_list() {
         match round {
             0 => drop(feed),
             1 => feed.cut(),
-            // Half a line, then the end or a break: what was not whole comes again.
+            // Half a line, then an end or a break: the unfinished event comes again.
             2 => {
                 feed.raw(r#"{"type":"MODIFIED","object":{"metadata":{"name":"a","namesp"#);
                 drop(feed);
@@ -58,17 +58,17 @@ async fn a_cut_watch_goes_on_at_the_last_revision_without_a_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn bookmarks_move_the_position_and_vouch() {
+async fn bookmarks_move_the_position_and_confirm_that_the_watch_is_up_to_date() {
     let (mut watching, mut api, feed) = following().await;
     feed.bookmark("30", false);
     let KindEvent::Changes(batch) = watching.next().await.1 else { panic!("a batch") };
     assert_eq!((batch.events.len(), &*batch.revision), (0, "30"));
     assert_eq!(batch.as_of.as_ref().map(|as_of| &*as_of.revision), Some("30"));
-    // The same position again vouches for nothing: the server's own watch may hang.
+    // The same position again confirms nothing: the server's own watch may hang.
     feed.bookmark("30", false);
     let KindEvent::Changes(batch) = watching.next().await.1 else { panic!("a batch") };
     assert_eq!((&*batch.revision, &batch.as_of), ("30", &None));
-    // A bookmark that tells no position is nothing.
+    // A bookmark without a position is ignored.
     feed.event("BOOKMARK", &json!({"metadata": {}}));
     feed.event("BOOKMARK", &json!(7));
     drop(feed);
@@ -83,7 +83,7 @@ async fn bookmarks_move_the_position_and_vouch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_without_a_sign_of_life_is_opened_again_where_it_was() {
-    // Somebody else is at fault, or nothing has happened in the whole cluster; also if that cannot be found out.
+    // Another program is at fault, or nothing has happened in the whole cluster; also if the newest revision is unknown.
     for newest in ["10", "12", "not a number", ""] {
         let (mut watching, mut api, feed) = following().await;
         let asked = api.page(PODS).await;
@@ -106,11 +106,11 @@ async fn a_server_that_has_gone_back_in_time_is_listed() {
         watching.says_in_turn(&["list", "objects n/b@4", "listed 6"]).await;
         api.assert_idle();
     };
-    // A bookmark tells, and vouches for nothing.
+    // A bookmark shows it, and confirms nothing.
     let (watching, api, feed) = following().await;
     feed.bookmark("5", false);
     relisted(watching, api).await;
-    // Nothing comes, until history would repeat.
+    // No event comes, until history would repeat.
     let (watching, mut api, _feed) = following().await;
     api.page(PODS).await.json(&page(&[pod("b", "4")], "6", ""));
     relisted(watching, api).await;
@@ -118,7 +118,7 @@ async fn a_server_that_has_gone_back_in_time_is_listed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_position_that_is_gone_means_one_list() {
-    // As an answer, and as an event, in the words that servers use.
+    // As an answer, and as an event, in the words of servers.
     for answer in [
         (410, "Expired", "too old resource version: 10 (99)"),
         (410, "Gone", "gone"),
@@ -160,7 +160,7 @@ async fn an_error_that_says_nothing_about_the_position_means_no_list() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_came_before_an_error_is_delivered_first() {
+async fn events_before_an_error_are_delivered_first() {
     let (mut watching, mut api, feed) = following().await;
     let put = json!({"type": "MODIFIED", "object": pod("a", "11")});
     let error = json!({"type": "ERROR", "object": status(410, "Expired", "gone")});
@@ -175,7 +175,7 @@ async fn a_line_that_is_no_event_means_a_list_and_nothing_is_lost() {
     for line in ["{\"type\":\"ADDED\",\"obj", "junk", "{}", "[]", "{\"type\":7,\"object\":{}}", "\u{0}"] {
         let (mut watching, mut api, feed) = following().await;
         feed.raw(format!("{line}\n"));
-        // What follows the line in the same stream may depend on it.
+        // Later events of the same stream may depend on the line.
         feed.event("MODIFIED", &pod("a", "11"));
         let _feed = listed(api.watch(PODS).await, &[pod("a", "11"), pod("b", "9")], "20");
         for expected in ["list", "objects n/a@11 n/b@9", "listed 20"] {
@@ -185,7 +185,7 @@ async fn a_line_that_is_no_event_means_a_list_and_nothing_is_lost() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_cannot_be_read_is_told_as_such_and_delays_nothing() {
+async fn an_unreadable_object_is_reported_and_delays_nothing() {
     let (mut watching, mut api, feed) = following().await;
     let bad = |metadata: Json| json!({"kind": "Pod", "metadata": metadata});
     feed.event("MODIFIED", &bad(json!({"name": "a", "namespace": "n", "resourceVersion": 7})));
@@ -194,7 +194,7 @@ async fn an_object_that_cannot_be_read_is_told_as_such_and_delays_nothing() {
     assert_eq!(watching.says().await, "bad n/a to 10");
     feed.event("DELETED", &bad(json!({"name": "a", "namespace": "n", "resourceVersion": {}})));
     assert_eq!(watching.says().await, "gone n/a to 10");
-    // Nobody can be told about these.
+    // Objects without a name cannot be reported.
     for object in [bad(json!({"name": 7})), bad(json!(["a", "n", "7"])), json!(["a"]), json!(null), json!("a")] {
         for what in ["ADDED", "MODIFIED", "DELETED", "SOMETHING NEW"] {
             feed.event(what, &object);
@@ -219,7 +219,7 @@ async fn an_event_of_absurd_length_leaves_its_object_out_and_nothing_else() {
     let mut huge = pod("a", "12");
     huge["metadata"]["annotations"] = json!({"a": "x".repeat(33 << 20)});
     feed.event("MODIFIED", &huge);
-    // The list has it no more: what agents hold of it is found out to be old.
+    // The new list leaves it out as well, so agents' form of it is known to be outdated.
     let feed = listed(api.watch(PODS).await, &[huge, pod("b", "11")], "20");
     watching.says_in_turn(&["list", "objects n/b@11", "listed 20"]).await;
     feed.event("MODIFIED", &pod("b", "21"));
@@ -227,9 +227,9 @@ async fn an_event_of_absurd_length_leaves_its_object_out_and_nothing_else() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_are_the_same_however_they_are_cut() {
+async fn lines_may_arrive_in_pieces_of_any_size() {
     let (store, mut api) = scripted::start(|_| {});
-    let batches = tokio::spawn(store.watch(&kinds::POD, &"10".into()).collect::<Vec<_>>());
+    let batches = tokio::spawn(store.watch(&kinds::POD.into(), &"10".into()).collect::<Vec<_>>());
     let feed = api.watch(PODS).await.stream();
     let text: String =
         (11..20).map(|n| format!("{}\r\n\n", json!({"type": "ADDED", "object": pod("ä", &n.to_string())}))).collect();

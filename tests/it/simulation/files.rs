@@ -1,7 +1,7 @@
-//! The content of the datastore as files, for runs whose servers read a folder.
+//! The datastore's content as files, for runs whose servers read a folder.
 //!
-//! The folder driver reads on the blocking pool; simulated time stands still meanwhile, so a scan takes none. Servers are told by
-//! the script when to read, and hear of changes by real file events besides: in this, and only this, a seed is not repeated.
+//! The folder driver reads on the blocking pool while simulated time stands still, so a scan takes no time. The script tells servers
+//! when to read; real file events come in addition, and only these are not repeated by a seed.
 
 use std::fs;
 use std::io;
@@ -9,15 +9,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulrush::calico::catalog::catalog;
 use bulrush::datastore::file::FileConfig;
 use bulrush::datastore::{Event, Kind};
 use tempfile::TempDir;
 
-/// Objects of a kind that nobody wants. A reload that deletes most of a folder is held until somebody confirms it, and these
-/// always stay.
+/// Number of objects of an unused kind, which always stay: a reload that deletes most of a folder would be held until it is
+/// confirmed.
 const BALLAST: usize = 200;
 
-/// A folder, gone when the last clone is.
+/// A folder, removed with the last clone.
 #[derive(Clone, Debug)]
 pub(super) struct Files(Arc<TempDir>);
 
@@ -39,12 +40,12 @@ impl Files {
         self.0.path().join("away")
     }
 
-    /// How a server reads it.
+    /// A server's settings for this folder.
     pub(super) fn config(&self) -> FileConfig {
-        FileConfig { quiet: Duration::from_millis(50), ..FileConfig::new(self.path()) }
+        FileConfig { quiet: Duration::from_millis(50), ..FileConfig::new(self.path(), catalog(None)) }
     }
 
-    /// Brings the files up to date, each at once and whole, wherever the folder is now.
+    /// Brings the files up to date, each whole at once, also while the folder is away.
     pub(super) fn apply(&self, kind: &Kind, events: &[Event]) {
         let folder = if self.away().exists() { self.away() } else { self.path() };
         let file = |name: &str| folder.join(format!("{}-{name}.json", kind.name));
@@ -55,17 +56,17 @@ impl Files {
                     fs::write(&draft, &object.body).expect("a temporary folder can be written to");
                     fs::rename(draft, file(&object.id.name)).expect("a temporary folder can be written to");
                 }
-                // There may be none: not everything that is deleted was there.
+                // There may be no file: a deleted object need not have existed.
                 Event::Delete { id, .. } => drop(fs::remove_file(file(&id.name))),
-                Event::Malformed(malformed) => panic!("the script has no such thing as {malformed:?}"),
+                Event::Malformed(malformed) => panic!("the script never makes {malformed:?}"),
             }
         }
     }
 
-    /// The folder is not there for a time, or it is back.
+    /// Moves the folder away, or back.
     pub(super) fn set_away(&self, away: bool) {
         let (here, there) = (self.path(), self.away());
-        // It may be where it should be already.
+        // It may be in its place already.
         let _ = if away { fs::rename(here, there) } else { fs::rename(there, here) };
     }
 }

@@ -1,10 +1,10 @@
-//! What an agent does with what it is told, whatever told it: keeps the state, checks the invariants, writes the ledger.
+//! An agent's reaction to messages in any protocol: keeps the state, checks the invariants, writes the ledger.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bulrush::model::SyncerType;
-use bulrush::model::release::Release;
+use bulrush::calico::release::Release;
+use bulrush::model::SyncerName;
 use bulrush::model::{SyncStatus, Update};
 
 use super::invariants::{
@@ -15,7 +15,7 @@ use super::ledger::{Agent, Ledger, Name, State, What};
 use super::lines::Dial;
 use super::script;
 
-/// Values from this size on fill more than one piece of a snapshot.
+/// Size from which a value fills more than one piece of a snapshot.
 const LARGE: usize = 128 << 10;
 
 /// An agent's model.
@@ -23,7 +23,7 @@ const LARGE: usize = 128 << 10;
 pub(super) struct Follower {
     name: Name,
     ledger: Ledger,
-    /// Whether update types are promised to fit what the agent holds, which only the library can.
+    /// Whether update types have to fit the agent's state, which only the library promises.
     strict_types: bool,
 }
 
@@ -31,7 +31,7 @@ impl Follower {
     pub(super) fn new(
         ledger: &Ledger,
         name: Name,
-        syncer: SyncerType,
+        syncer: SyncerName,
         prefixes: &[String],
         line: Release,
         strict_types: bool,
@@ -50,7 +50,7 @@ impl Follower {
         Self { name, ledger: ledger.clone(), strict_types }
     }
 
-    /// A server took the agent. With `afresh` it forgets what it held.
+    /// A server accepted the agent. With `afresh` the agent forgets its state.
     pub(super) fn on_connected(&self, dial: Dial, afresh: bool) {
         let mut book = self.ledger.book();
         book.counts.connections += 1;
@@ -78,7 +78,7 @@ impl Follower {
         self.ledger.book().counts.goodbyes += 1;
     }
 
-    /// The agent is gone; the one that comes back under its name knows nothing.
+    /// The agent is gone; an agent that comes back under its name starts with nothing.
     pub(super) fn on_left(&self) {
         let mut book = self.ledger.book();
         book.counts.leaves += 1;

@@ -1,4 +1,4 @@
-//! What must hold at every event of every agent, as functions over the [`Book`]. Each says in words how it is broken.
+//! Invariants at every event of every agent, as functions over the [`Book`]. Each returns in words how it is broken.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use super::ledger::{Agent, Book, Note, State};
 use super::script;
 use super::server::PACE_MAX;
 
-/// How far a feed may lag behind its cache: the server's pace, and two ticks of the simulation.
+/// Longest lag of a feed behind its cache: the server's pace, and two ticks of the simulation.
 const FEED_LAG: Duration = PACE_MAX.saturating_add(Duration::from_millis(20));
 
-/// Differences that a failure names: the log has the rest.
+/// Most differences that a failure names; the log has the rest.
 const MAX_DIFFERENCES: usize = 5;
 
 fn wanted<'a>(map: &'a Map, prefixes: &'a [String]) -> impl Iterator<Item = (&'a Key, &'a [u8])> {
@@ -55,7 +55,7 @@ fn differences(state: &State, map: &Map, prefixes: &[String]) -> String {
     words.join("; ")
 }
 
-/// (1) In the end an agent holds what the newest map has, and that is what the datastore has.
+/// (1) In the end an agent's state equals the newest map, and that equals the datastore's content.
 pub(super) fn invariant_final_state(book: &Book, agent: &Agent, store: &MemoryStore) -> Result<(), String> {
     if agent.status != SyncStatus::InSync {
         return Err(format!("the status in the end is {}", agent.status));
@@ -84,7 +84,7 @@ fn lives(notes: &[Note]) -> impl Iterator<Item = &[Note]> {
     notes.chunk_by(|one, next| one.generation == next.generation).rev()
 }
 
-/// When a crumb that is still good for an agent was replaced at the earliest.
+/// Earliest time at which a crumb that is still good for an agent may have been replaced.
 fn horizon(agent: &Agent) -> Duration {
     agent.since.saturating_sub(FEED_LAG)
 }
@@ -96,7 +96,7 @@ fn recent(life: &[Note], horizon: Duration) -> impl Iterator<Item = &Note> {
     life[first..].iter().rev()
 }
 
-/// (2) In-sync is honest: an agent that is told so holds a map which a cache of its server had while in sync, and which had not
+/// (2) In-sync is honest: an agent with that status holds a map that a cache of its server had while in sync, and that had not
 /// been replaced when the agent asked for its connection.
 pub(super) fn invariant_in_sync_is_honest(book: &Book, agent: &Agent) -> Result<(), String> {
     let notes = book.notes(agent.server, agent.syncer);
@@ -117,7 +117,7 @@ pub(super) fn invariant_in_sync_is_honest(book: &Book, agent: &Agent) -> Result<
     });
     let too_old = notes.iter().any(fits);
     let how = if too_old { "is older than the connection" } else { "is that of no cache in sync" };
-    Err(format!("is told in-sync, but what it holds {how}{newest}"))
+    Err(format!("is told in-sync, but its content {how}{newest}"))
 }
 
 /// (2) A native agent at a crumb holds that crumb's map, at every crumb.
@@ -136,7 +136,7 @@ pub(super) fn invariant_state_is_the_map_at(book: &Book, agent: &Agent, sequence
     ))
 }
 
-/// (2) A native agent that is told a status is at that status's crumb.
+/// (2) A native agent that receives a status is at that status's crumb.
 pub(super) fn invariant_status_follows_its_data(
     position: Option<u64>,
     status: SyncStatus,
@@ -144,7 +144,7 @@ pub(super) fn invariant_status_follows_its_data(
 ) -> Result<(), String> {
     match position {
         Some(position) if position >= seq => Ok(()),
-        // Before and during a snapshot there is nothing to be in sync with.
+        // Before and during a snapshot only in-sync would be wrong.
         _ if status != SyncStatus::InSync => Ok(()),
         _ => Err(format!("is told {status} as of crumb {seq}, but stands at {position:?}")),
     }
@@ -159,19 +159,19 @@ pub(super) fn invariant_no_gap(position: u64, after: u64, upto: u64) -> Result<(
     }
 }
 
-/// Why an agent is told that a key is gone.
+/// Cause of a deletion at an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deletion {
-    /// The datastore deleted it after what the agent holds.
+    /// The datastore deleted the key after the agent's version.
     Real,
-    /// The agent had it from another server, and this one has not heard of it yet: its cache is in sync with an older state of
-    /// the datastore. It comes back once that server has caught up.
+    /// The agent has the key from another server, and this server does not know it yet: its cache is in sync with an older state of
+    /// the datastore. The key comes back once this server has caught up.
     StepBack,
-    /// No reason at all: the datastore has had it since this version.
+    /// No cause: the datastore has had the key since this version.
     Spurious(u64),
 }
 
-/// Why an agent is told that a key is gone.
+/// The cause of a key's deletion at an agent.
 pub(super) fn deletion(book: &Book, agent: &Agent, key: &Key) -> Deletion {
     let Some(held) = agent.state.get(key).and_then(|value| script::version(value)) else { return Deletion::Real };
     let changes = book.truth.get(&script::modern(key)).map_or(&[][..], Vec::as_slice);
@@ -187,8 +187,8 @@ pub(super) fn deletion(book: &Book, agent: &Agent, key: &Key) -> Deletion {
     }
 }
 
-/// (4) A key is deleted at an agent only because the datastore deleted it after what the agent holds, or because the agent has
-/// moved to a server that is behind the one from which it has the key.
+/// (4) A key is deleted at an agent only if the datastore deleted it after the agent's version, or if the agent has
+/// moved to a server that is behind the server that sent the key.
 pub(super) fn invariant_delete_is_real(deletion: Deletion, key: &Key) -> Result<(), String> {
     match deletion {
         Deletion::Real | Deletion::StepBack => Ok(()),
@@ -198,8 +198,8 @@ pub(super) fn invariant_delete_is_real(deletion: Deletion, key: &Key) -> Result<
     }
 }
 
-/// (5) Within a connection, versions of a key never go back; a deleted key comes back only with a newer one. And what is
-/// given was in the datastore.
+/// (5) Within a connection, versions of a key never go back, and a deleted key comes back only with a newer version. And every
+/// sent version was in the datastore.
 pub(super) fn invariant_no_step_back(
     book: &Book,
     agent: &Agent,

@@ -1,7 +1,7 @@
-//! What happened in a simulation, seen from outside: the datastore's history, every crumb of every cache, the agents, a log.
+//! The history of a simulation, seen from outside: the datastore's changes, every crumb of every cache, the agents, a log.
 //!
-//! Written by all parts of a run, read by [`super::invariants`]. Not a part of what is simulated. The log keeps what happened as
-//! values: words are made of them only for a run that fails, or that somebody wants to read.
+//! Written by all parts of a run, read by [`super::invariants`]. It is not part of the simulated system. The log keeps events as
+//! values, which become words only if the run fails or its log is asked for.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -9,21 +9,21 @@ use std::fmt::{self, Write as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bulrush::dialect::View;
+use bulrush::calico::dialect::View;
+use bulrush::calico::release::Release;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
-use bulrush::model::release::Release;
+use bulrush::model::SyncerName;
 use bulrush::model::{Key, SyncStatus};
 use bulrush::snapcache::{Breadcrumb, Map};
 use bytes::Bytes;
 
-/// Old releases of which there are agents: one with tiers in the keys of policies, one without.
+/// Old releases that some agents are of: one with tiers in the keys of policies, one without.
 pub(super) const OLD_LINES: [Release; 2] = [Release::V3_28, Release::V3_31];
 
-/// What an agent holds.
+/// State of an agent.
 pub(super) type State = BTreeMap<Key, Bytes>;
 
-/// A host of the simulation, or another part of it that writes into the log.
+/// Name of a host of the simulation, or of another part that writes into the log.
 pub(super) type Name = &'static str;
 
 /// A change of the datastore. Versions count all changes of a run, deletions included.
@@ -37,22 +37,22 @@ pub(super) struct Change {
 /// A crumb that a server has published.
 #[derive(Clone, Debug)]
 pub(super) struct Note {
-    /// Which life of a server.
+    /// Number of the server's life.
     pub(super) generation: u64,
-    /// When it was seen.
+    /// Time at which it was seen.
     pub(super) at: Duration,
     pub(super) crumb: Arc<Breadcrumb>,
-    /// The crumb's map as agents of these releases are told it.
+    /// The crumb's map as agents of these releases get it.
     views: BTreeMap<Release, Map>,
 }
 
 impl Note {
-    pub(super) fn new(generation: u64, at: Duration, syncer: SyncerType, crumb: Arc<Breadcrumb>) -> Self {
+    pub(super) fn new(generation: u64, at: Duration, syncer: SyncerName, crumb: Arc<Breadcrumb>) -> Self {
         let views = OLD_LINES.map(|line| (line, View::content(syncer, line, &crumb))).into();
         Self { generation, at, crumb, views }
     }
 
-    /// The map as an agent is told it.
+    /// The map as an agent gets it.
     pub(super) fn map(&self, agent: &Agent) -> &Map {
         self.views.get(&agent.line).unwrap_or(&self.crumb.map)
     }
@@ -61,9 +61,9 @@ impl Note {
 /// An agent, as it sees the world.
 #[derive(Clone, Debug)]
 pub(super) struct Agent {
-    pub(super) syncer: SyncerType,
+    pub(super) syncer: SyncerName,
     pub(super) prefixes: Vec<String>,
-    /// The release as whose agent it speaks.
+    /// Release that the agent claims to be of.
     pub(super) line: Release,
     pub(super) state: State,
     pub(super) status: SyncStatus,
@@ -71,14 +71,14 @@ pub(super) struct Agent {
     pub(super) seen: BTreeMap<Key, u64>,
     /// The server of its present connection.
     pub(super) server: Name,
-    /// When its present connection was asked for.
+    /// Time at which its present connection was asked for.
     pub(super) since: Duration,
 }
 
-/// An update that an agent was given: a key, and its version if it has one, or that it is gone.
+/// An update for an agent: the key, and `None` if it is deleted, or else the version if it has one.
 pub(super) type Given = (Key, Option<Option<u64>>);
 
-/// Something that happened.
+/// An event in the log.
 #[derive(Debug)]
 pub(super) enum What {
     Words(Cow<'static, str>),
@@ -86,7 +86,7 @@ pub(super) enum What {
     Changes(Key, Change),
     /// A server publishes a crumb.
     Publishes {
-        syncer: SyncerType,
+        syncer: SyncerName,
         sequence: u64,
         keys: usize,
         changes: usize,
@@ -120,41 +120,41 @@ impl fmt::Display for What {
     }
 }
 
-/// How often things happened to agents.
+/// Numbers of events at agents.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) connections: u64,
     pub(super) in_syncs: u64,
     pub(super) deletions: u64,
-    /// Deletions by a server whose cache was older than what the agent had from another one.
+    /// Deletions by a server whose cache was behind the agent's state from another server.
     pub(super) step_backs: u64,
     /// Connections to another server than the last one.
     pub(super) moves: u64,
-    /// Goodbyes of servers that the library heard.
+    /// Goodbyes of servers that the library received.
     pub(super) goodbyes: u64,
     /// Agents that left by themselves.
     pub(super) leaves: u64,
     /// Agents that did not read and were cut.
     pub(super) deaf_cut: u64,
-    /// Values given to agents that fill more than one piece of a snapshot.
+    /// Values sent to agents that fill more than one piece of a snapshot.
     pub(super) large: u64,
 }
 
-/// Everything that is known.
+/// The record of a run.
 #[derive(Debug, Default)]
 pub(super) struct Book {
     /// Simulated time, for events outside of all hosts.
     pub(super) now: Duration,
     pub(super) truth: BTreeMap<Key, Vec<Change>>,
-    /// Of each server and syncer, oldest first.
-    pub(super) crumbs: BTreeMap<(Name, SyncerType), Vec<Note>>,
+    /// Crumbs of each server and syncer, oldest first.
+    pub(super) crumbs: BTreeMap<(Name, SyncerName), Vec<Note>>,
     pub(super) agents: BTreeMap<Name, Agent>,
     /// Lives of servers so far.
     pub(super) generations: u64,
     /// The present life of each server.
     pub(super) alive: BTreeMap<Name, u64>,
     pub(super) counts: Counts,
-    /// Of all caches that there have been.
+    /// Metrics of all caches of the run.
     pub(super) metrics: Vec<SyncerMetrics>,
     pub(super) violation: Option<String>,
     log: Vec<(Duration, Name, What)>,
@@ -169,7 +169,7 @@ impl Book {
         self.log.push((self.time(), who, what));
     }
 
-    /// How much has happened.
+    /// Number of lines in the log.
     pub(super) fn events(&self) -> u64 {
         self.log.len() as u64
     }
@@ -183,7 +183,7 @@ impl Book {
         }
     }
 
-    /// A server begins a life. Returns its number.
+    /// A server begins a life. Returns the life's number.
     pub(super) fn begin(&mut self, server: Name) -> u64 {
         self.generations += 1;
         self.alive.insert(server, self.generations);
@@ -192,7 +192,7 @@ impl Book {
     }
 
     /// A server has published a crumb.
-    pub(super) fn publish(&mut self, server: Name, syncer: SyncerType, generation: u64, crumb: Arc<Breadcrumb>) {
+    pub(super) fn publish(&mut self, server: Name, syncer: SyncerName, generation: u64, crumb: Arc<Breadcrumb>) {
         let (sequence, status) = (crumb.sequence, crumb.status);
         let (keys, changes) = (crumb.map.len(), crumb.deltas.len());
         self.log(server, What::Publishes { syncer, sequence, keys, changes, status });
@@ -201,12 +201,12 @@ impl Book {
     }
 
     /// All crumbs of a server's cache, oldest first, life after life.
-    pub(super) fn notes(&self, server: Name, syncer: SyncerType) -> &[Note] {
+    pub(super) fn notes(&self, server: Name, syncer: SyncerName) -> &[Note] {
         self.crumbs.get(&(server, syncer)).map_or(&[], Vec::as_slice)
     }
 
-    /// Those of its present life.
-    pub(super) fn present(&self, server: Name, syncer: SyncerType) -> &[Note] {
+    /// The crumbs of the server's present life, oldest first.
+    pub(super) fn present(&self, server: Name, syncer: SyncerName) -> &[Note] {
         let notes = self.notes(server, syncer);
         let alive = self.alive.get(server).copied().unwrap_or(u64::MAX);
         &notes[notes.partition_point(|note| note.generation < alive)..]

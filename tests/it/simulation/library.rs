@@ -14,14 +14,14 @@ use super::lines::{PORT, Plug};
 use super::roles::Role;
 use super::run::TROUBLE;
 
-/// Short, so that a dead connection does not fill a whole run; well above the server's interval of pings.
+/// Time-outs: short, so that a dead connection does not last a whole run, but well above the server's ping interval.
 pub(super) const TIMEOUTS: Timeouts =
     Timeouts { connect: Duration::from_millis(800), read: Duration::from_millis(1500), write: Duration::from_secs(1) };
 
-/// How long an agent that comes and goes stays away at most.
+/// Longest absence of an agent that comes and goes.
 pub(super) const MAX_ABSENCE: Duration = Duration::from_secs(1);
 
-/// When an agent that comes and goes goes next. `None`: it stays, or trouble is over.
+/// Time until an agent that comes and goes leaves next. `None`: it stays, or trouble is over.
 pub(super) fn stay(role: &Role, rng: &mut SmallRng) -> Option<Duration> {
     let stay = Duration::from_millis(rng.random_range(200..4000));
     let now = turmoil::sim_elapsed().unwrap_or_default();
@@ -58,7 +58,7 @@ pub(super) async fn follow(
             }
         }
         follower.on_left();
-        // In good manner, or not.
+        // Closed in order, or just dropped.
         if rng.random() {
             client.close().await;
         } else {
@@ -74,7 +74,7 @@ async fn listen(
     client: &mut Client,
     plug: &Plug,
 ) -> Result<Infallible, &'static str> {
-    // The library says of every try how it ended before it speaks of the next one.
+    // The library reports the end of every try before it reports the next try.
     let mut ended = 0;
     while let Some(event) = client.next().await {
         match event {

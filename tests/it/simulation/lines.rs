@@ -1,4 +1,4 @@
-//! Streams of the simulated network, with what real ones do: writes that are taken in part, connections that are reset.
+//! Streams of the simulated network, with the faults of real ones: partial writes, and connection resets.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,24 +17,24 @@ use turmoil::net::{TcpListener, TcpStream};
 
 use super::ledger::Name;
 
-/// Where the server listens.
+/// Port of the servers.
 pub(super) const PORT: u16 = 5473;
 
-/// The servers of a run, the second one only in some.
+/// The servers of a run; some runs have only the first.
 pub(super) const SERVERS: [Name; 2] = ["server", "server-2"];
 
-/// Largest write that is taken at once: above what is usual on a network, below what the server likes to write.
+/// Largest write that is taken at once: above usual packets on a network, below the server's usual writes.
 pub(super) const MAX_WRITE: usize = 4000;
 
-/// The same where values are large, so that a megabyte does not take longer than the time-outs.
+/// The same in runs with large values, so that a megabyte does not take longer than the time-outs.
 pub(super) const MAX_LARGE_WRITE: usize = 64_000;
 
-/// A defect of the server, for tests of the simulation: its tasks panic in the middle of what they do with a connection.
+/// A defect of the server, for tests of the simulation: its tasks panic while they handle a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Defect {
     /// The connection's own task panics when it reads.
     Connection,
-    /// A feed or its pump panics when it writes to an agent that rests.
+    /// A feed or its pump panics when it writes to a resting agent.
     Pump,
 }
 
@@ -71,7 +71,7 @@ impl AsyncRead for Line {
 
 impl AsyncWrite for Line {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        // Pumps wait for nobody, so nobody is to be woken.
+        // Pumps do not wait for sockets, so their waker does nothing.
         let by_pump = cx.waker().will_wake(Waker::noop());
         assert!(!(by_pump && self.defect == Some(Defect::Pump)), "a defect of pumps");
         self.poll_cut(cx)?;
@@ -119,19 +119,19 @@ impl Listener for Inlet {
     }
 }
 
-/// A try to connect.
+/// An attempt to connect.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Dial {
     pub(super) server: Name,
     pub(super) at: Duration,
 }
 
-/// The agents' end: connects to servers, and lets the script cut what it connected.
+/// The agents' end: connects to servers, and lets the script cut its connections.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Plug {
     /// Resets the present connection.
     cut: Arc<Mutex<CancellationToken>>,
-    /// All tries, in order.
+    /// All attempts, in order.
     dials: Arc<Mutex<Vec<Dial>>>,
 }
 
@@ -140,7 +140,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Plug {
-    /// The same plug for an agent that begins anew: no tries yet.
+    /// The same plug for an agent that starts anew: without attempts.
     pub(super) fn afresh(&self) -> Self {
         Self { cut: self.cut.clone(), dials: Arc::default() }
     }
@@ -150,7 +150,7 @@ impl Plug {
         locked(&self.cut).cancel();
     }
 
-    /// A try, by its number: the library says in order how each of them went, but later than the next one may begin.
+    /// An attempt by its number: the library reports the outcomes in order, but the next attempt may begin before a report.
     pub(super) fn dial_number(&self, index: usize) -> Option<Dial> {
         locked(&self.dials).get(index).copied()
     }
@@ -173,7 +173,7 @@ impl Connector for Plug {
     type Stream = Line;
 
     async fn connect(&self, address: &str) -> io::Result<Line> {
-        // Given by name, or by a goodbye as an address.
+        // A name, or an address from a goodbye.
         let name = match address.parse::<SocketAddr>() {
             Ok(address) => turmoil::reverse_lookup(address.ip()),
             Err(_) => address.split_once(':').map(|(name, _)| name.to_owned()),

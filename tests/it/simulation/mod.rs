@@ -1,13 +1,13 @@
-//! The whole road on a simulated network: datastore, pipelines, servers and agents of every protocol, with faults from a seed.
+//! The whole program on a simulated network: datastore, pipelines, servers and agents of every protocol, with faults from a seed.
 //!
 //! ```text
 //!  run ─ owns the clock: churn and faults of a seed ([`script`]) ─► memory datastore or [`files`], turmoil's network, orders
 //!   ├─ hosts "server", "server-2": pipelines and the real server, rebuilt after every crash or drain ([`server`])
 //!   └─ hosts "…": followers of every wire format ([`roles`], [`library`], [`raw`]), which check [`invariants`] at every event
-//!       all write what they see into one [`ledger`]; [`panics`] hears tasks that die
+//!       all write their observations into one [`ledger`]; [`panics`] notices tasks that die
 //! ```
 //!
-//! [`scripted`] has scenes that seeds have found, or that show the outcome of a fault.
+//! [`scripted`] has fixed scenes that seeds have found, or that show the effect of a fault.
 //!
 //! A seed decides churn, faults, latencies and sizes of writes. `BULRUSH_SIM_SEED=n` replays one, `BULRUSH_SIM_SEEDS=n` runs
 //! more; see docs/testing.md.
@@ -36,10 +36,10 @@ use std::time::{Duration, Instant};
 
 use bulrush::tasks::panic_message;
 
-/// Seeds of every test run. Any numbers would do; a fixed list makes a failure one of the change and not of the day.
+/// Number of seeds of every test run. They are fixed, so that a failure comes from a change and not from chance.
 const SEEDS: u64 = 20;
 
-/// Seeds between two lines of a long run that say how far it is.
+/// Seeds between two progress lines of a long run.
 const PROGRESS: u64 = 500;
 
 fn number(variable: &str) -> Option<u64> {
@@ -63,12 +63,12 @@ fn seeds() -> RangeInclusive<u64> {
     seeds_of(&text).unwrap_or_else(|| panic!("BULRUSH_SIM_SEEDS is {text:?}, wanted is 500 or 501-1000"))
 }
 
-/// Lets simulated time go by, for parts of a simulation that do something later. Nothing waits in real time.
+/// Waits in simulated time, not in real time.
 async fn later(time: Duration) {
     tokio::time::sleep(time).await;
 }
 
-/// Runs a seed; what went wrong, in words.
+/// Runs a seed; the error is a failure in words.
 fn attempt(seed: u64, always_log: bool) -> Result<summary::Summary, String> {
     let ledger = ledger::Ledger::default();
     let outcome = catch_unwind(AssertUnwindSafe(|| run::run(seed, None, &ledger)))
@@ -88,8 +88,8 @@ fn attempt(seed: u64, always_log: bool) -> Result<summary::Summary, String> {
 }
 
 #[test]
-#[expect(clippy::print_stderr, reason = "what happened in all is of interest to who asks with --nocapture")]
-fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
+#[expect(clippy::print_stderr, reason = "the totals are shown with --nocapture")]
+fn agents_end_in_sync_with_the_datastore_after_all_faults() {
     let seeds = seeds();
     let (first, last) = (*seeds.start(), *seeds.end());
     let began = Instant::now();
@@ -123,7 +123,7 @@ fn agents_end_in_sync_with_the_datastore_whatever_happens_between() {
     let failures = failures.into_inner().expect("no panics while held");
     let count = (last + 1).saturating_sub(first);
     assert!(failures.is_empty(), "{} of {count} seeds failed\n{}", failures.len(), failures.join("\n"));
-    // A simulation in which nothing happens proves nothing.
+    // A simulation without events proves nothing.
     let total = total.into_inner().expect("no panics while held");
     eprintln!("{count} seeds in {:.1} s: {total:?}", began.elapsed().as_secs_f64());
     if count >= SEEDS {

@@ -1,8 +1,8 @@
-//! Panics of tasks on simulated hosts. A runtime keeps them to itself: a connection, a feed or a pump that panics is gone, and
-//! agents that need it wait for ever, or come back and are served by the next one as if nothing had happened.
+//! Panics of tasks on simulated hosts. The runtime hides them: a connection, a feed or a pump that panics is gone, and
+//! agents that need it wait for ever, or come back and are served by another one as if nothing had happened.
 //!
-//! All hosts of a run live on the thread that runs it, so a panic belongs to the run of its thread. Threads of the blocking
-//! pool are not heard; what waits for them has to say so itself.
+//! All hosts of a run are on one thread, so a panic belongs to the run of its thread. Panics on threads of the blocking
+//! pool are not seen here; the code that waits for them has to report them.
 
 use std::cell::RefCell;
 use std::panic::{set_hook, take_hook};
@@ -12,11 +12,11 @@ use bulrush::tasks::panic_message;
 use turmoil::Sim;
 
 thread_local! {
-    /// The panics that were heard on this thread. `None`: nobody listens.
+    /// Panics on this thread so far. `None`: there is no listener.
     static HEARD: RefCell<Option<Vec<String>>> = const { RefCell::new(None) };
 }
 
-/// Hears every panic of this thread, caught or not, until it is dropped. One at a time.
+/// A listener that records every panic of this thread, caught or not, until it is dropped. A thread has one at a time.
 #[derive(Debug)]
 pub(super) struct Ear(());
 
@@ -29,7 +29,7 @@ impl Ear {
                 before(info);
                 let place = info.location().map_or_else(String::new, |place| format!(" at {place}"));
                 let words = format!("{}{place}", panic_message(info.payload()));
-                // A panic while the thread ends or while this is borrowed has no run to belong to.
+                // A panic while the thread ends or while this is borrowed belongs to no run.
                 let _ = HEARD.try_with(|heard| {
                     if let Ok(mut heard) = heard.try_borrow_mut()
                         && let Some(heard) = heard.as_mut()
@@ -43,8 +43,8 @@ impl Ear {
         Self(())
     }
 
-    /// An error if a task has panicked since the last call.
-    #[allow(clippy::unused_self, reason = "only a listener hears anything")]
+    /// Returns an error if a task has panicked since the last call.
+    #[allow(clippy::unused_self, reason = "panics are recorded only while a listener exists")]
     pub(super) fn verdict(&self) -> Result<(), String> {
         let heard = HEARD.with_borrow_mut(|heard| heard.as_mut().map(std::mem::take).unwrap_or_default());
         if heard.is_empty() { Ok(()) } else { Err(format!("a task panicked: {}", heard.join("; "))) }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_that_the_runtime_keeps_to_itself_is_heard() {
+    fn a_panic_that_the_runtime_hides_is_noticed() {
         for panics in [false, true] {
             let mut sim = turmoil::Builder::new().build();
             let ended = CancellationToken::new();
@@ -88,7 +88,7 @@ mod tests {
                 let told = told.clone();
                 async move {
                     TaskTracker::new().spawn(async move {
-                        // Told at the task's end, be it a panic.
+                        // Cancelled at the task's end, also by a panic.
                         let _told = told.drop_guard();
                         assert!(!panics, "nobody waits for this task");
                     });

@@ -1,11 +1,11 @@
-//! Agents without the library: each connection starts from nothing, every message is checked as it comes, reading is slow, or
-//! there is none.
+//! Agents without the library: each connection starts from nothing, every message is checked as it comes, and reading is slow, or
+//! stops altogether.
 
 use std::io;
 use std::time::Duration;
 
+use bulrush::calico::release::Release;
 use bulrush::model::SyncStatus;
-use bulrush::model::release::Release;
 use bulrush::syncclient::Identity;
 use bulrush::syncclient::session::calico::CalicoSession;
 use bulrush::syncclient::session::native::NativeSession;
@@ -30,18 +30,18 @@ use super::roles::Role;
 /// Pause before connecting again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// How long an agent that does not read is silent: longer than all patience of a server.
+/// Silence of an agent that does not read: longer than all time-outs of a server.
 pub(super) const DEAF: Duration = Duration::from_secs(7);
 
-/// How long it then takes at most to read what is left in front of the end.
+/// Longest time to read the rest of the stream after that.
 const READ_OUT: Duration = Duration::from_secs(1);
 
-/// Which protocol a raw agent speaks.
+/// Protocol of a raw agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Raw {
-    /// Ours, framed by hand.
+    /// Our protocol, framed by hand.
     Native(Compression),
-    /// Calico's; snappy or not.
+    /// Calico's protocol; `true`: with snappy.
     Gob(bool),
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn follow(follower: Follower, role: Role, protocol: Raw, plug: 
     Ok(())
 }
 
-/// Says hello and reads nothing, again and again. Counts how often it was cut for that.
+/// Sends a hello and reads nothing, again and again. Counts the cuts for that.
 pub(super) async fn ignore(ledger: Ledger, role: Role, protocol: Raw, plug: Plug) -> turmoil::Result {
     for server in role.servers.iter().copied().cycle() {
         if let Ok(Ok((mut line, _))) = timeout(TIMEOUTS.connect, plug.dial(server)).await {
@@ -92,8 +92,8 @@ pub(super) async fn ignore(ledger: Ledger, role: Role, protocol: Raw, plug: Plug
     Ok(())
 }
 
-/// Says hello, and reads only when the server has had to lose its patience. Whether the end of the connection is seen: it is
-/// not where the network was full of what came before, since turmoil does not deliver it later.
+/// Sends a hello, and reads only after the server's time-outs. Returns whether it sees the end of the connection: it does
+/// not if the network was full of earlier bytes, because turmoil does not deliver the end later.
 async fn is_cut_for_silence(role: &Role, protocol: Raw, line: &mut Line) -> bool {
     if stay_silent(role, protocol, line).await.is_err() {
         return false;
@@ -107,7 +107,7 @@ async fn is_cut_for_silence(role: &Role, protocol: Raw, line: &mut Line) -> bool
     timeout(READ_OUT, rest).await.is_ok()
 }
 
-/// Says hello, and nothing more for [`DEAF`].
+/// Sends a hello, and nothing more for [`DEAF`].
 pub(super) async fn stay_silent(role: &Role, protocol: Raw, line: &mut Line) -> io::Result<()> {
     let mut session: Box<dyn Session> = match protocol {
         Raw::Native(compression) => Box::new(NativeSession::new(identity(role), vec![compression], 1)),
@@ -120,8 +120,8 @@ pub(super) async fn stay_silent(role: &Role, protocol: Raw, line: &mut Line) -> 
     Ok(())
 }
 
-/// Sends what there is, then reads more, slowly: after each pause all that has arrived, as anybody does who reads into a buffer.
-/// (One write of the server for each pause would make a client that is too slow to answer pings in time, and is rightly cut.)
+/// Sends all of `out`, then reads slowly: after each pause everything that has arrived, as clients with a buffer do.
+/// (A client that read only one write of the server after each pause would answer pings too late, and would rightly be cut.)
 /// Returns an error when the connection is over.
 async fn exchange(line: &mut Line, out: &mut BytesMut, input: &mut BytesMut, role: &Role) -> Result<(), String> {
     if !out.is_empty() {
@@ -185,7 +185,7 @@ async fn native(
                     ));
                     follower.on_updates(&updates);
                     position = Some(upto);
-                    // A range that does not move is a part of one; the state in between is no crumb's.
+                    // A range that does not move the position is only a part; the state after it is no crumb's.
                     if upto > after {
                         follower.on_position(upto);
                     }

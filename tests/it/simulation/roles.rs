@@ -1,9 +1,10 @@
-//! The agents of a simulation: what each speaks, how slow it is, whether it stays.
+//! The agents of a simulation: the protocol of each, its slowness, and whether it stays.
 
 use std::time::Duration;
 
-use bulrush::model::SyncerType::{self, Bgp, Felix};
-use bulrush::model::release::Release;
+use bulrush::calico::release::Release;
+use bulrush::calico::syncers::{BGP, FELIX};
+use bulrush::model::SyncerName;
 use bulrush::syncclient::Protocol;
 use bulrush::syncproto::native::Compression;
 use rand::Rng;
@@ -18,22 +19,22 @@ use super::raw::Raw;
 #[derive(Clone, Debug)]
 pub(super) struct Role {
     pub(super) name: Name,
-    pub(super) syncer: SyncerType,
+    pub(super) syncer: SyncerName,
     pub(super) prefixes: Vec<String>,
-    /// How slow it is: a pause per event or read.
+    /// Pause after each event or read.
     pub(super) pause: Duration,
     /// It leaves and comes back knowing nothing, as long as there is trouble.
     pub(super) comes_and_goes: bool,
-    /// Where it looks for a server, in this order.
+    /// The servers that it tries, in this order.
     pub(super) servers: Vec<Name>,
     pub(super) speaks: Speaks,
-    /// The release as whose agent it speaks.
+    /// Release that it claims to be of.
     pub(super) line: Release,
 }
 
 impl Role {
     /// An agent that is on time and stays, for scripts.
-    pub(super) fn of(name: Name, syncer: SyncerType) -> Self {
+    pub(super) fn of(name: Name, syncer: SyncerName) -> Self {
         Self {
             name,
             syncer,
@@ -47,7 +48,7 @@ impl Role {
     }
 }
 
-/// How an agent talks to servers.
+/// Kind of an agent.
 #[derive(Clone, Debug)]
 pub(super) enum Speaks {
     Library(Protocol),
@@ -62,7 +63,7 @@ pub(super) fn roles(rng: &mut SmallRng, servers: &[Name]) -> Vec<Role> {
         |compressions: &[Compression]| Speaks::Library(Protocol::Native { compressions: compressions.to_vec() });
     let calico = |compression| Speaks::Library(Protocol::Calico { compression });
     let sets = ["/calico/v1/netset/"];
-    // Some objects of one kind, and all of another.
+    // Prefixes of some objects of one kind, and of all objects of another.
     let some = [format!("/calico/v1/netset/o-{}", rng.random_range(0..10)), "/calico/resources/".to_owned()];
     let some = some.each_ref().map(String::as_str);
     let others: [bool; 3] = [rng.random(), rng.random(), rng.random()];
@@ -83,23 +84,23 @@ pub(super) fn roles(rng: &mut SmallRng, servers: &[Name]) -> Vec<Role> {
         }
     };
     let mut roles = vec![
-        role("lib-zstd", Felix, &[], 20, native(&[Compression::Zstd])),
-        role("lib-snappy-sets", Felix, &sets, 20, native(&[Compression::Snappy])),
-        role("lib-plain-bgp", Bgp, &[], 50, native(&[])),
-        role("lib-calico-snappy", Felix, &[], 50, calico(true)),
-        role("lib-calico-bgp", Bgp, &[], 50, calico(false)),
-        role("raw-native", Felix, &[], 100, Speaks::Raw(Raw::Native(Compression::Zstd))),
-        role("raw-native-sets", Felix, &sets, 100, Speaks::Raw(Raw::Native(Compression::None))),
-        role("raw-gob-snappy", Felix, &[], 150, Speaks::Raw(Raw::Gob(true))),
-        role("raw-gob", Felix, &[], 150, Speaks::Raw(Raw::Gob(false))),
+        role("lib-zstd", FELIX, &[], 20, native(&[Compression::Zstd])),
+        role("lib-snappy-sets", FELIX, &sets, 20, native(&[Compression::Snappy])),
+        role("lib-plain-bgp", BGP, &[], 50, native(&[])),
+        role("lib-calico-snappy", FELIX, &[], 50, calico(true)),
+        role("lib-calico-bgp", BGP, &[], 50, calico(false)),
+        role("raw-native", FELIX, &[], 100, Speaks::Raw(Raw::Native(Compression::Zstd))),
+        role("raw-native-sets", FELIX, &sets, 100, Speaks::Raw(Raw::Native(Compression::None))),
+        role("raw-gob-snappy", FELIX, &[], 150, Speaks::Raw(Raw::Gob(true))),
+        role("raw-gob", FELIX, &[], 150, Speaks::Raw(Raw::Gob(false))),
     ];
     let old = ["lib-calico-3.28", "lib-calico-3.31"].into_iter().zip(OLD_LINES);
-    roles.extend(old.map(|(name, line)| Role { line, ..role(name, Felix, &[], 50, calico(true)) }));
-    // Not in every run, so that most stay small.
+    roles.extend(old.map(|(name, line)| Role { line, ..role(name, FELIX, &[], 50, calico(true)) }));
+    // Only in some runs, so that most runs stay small.
     let more = [
-        role("lib-zstd-some", Felix, &some, 20, native(&[Compression::Zstd])),
-        role("lib-calico-some", Felix, &some, 20, calico(true)),
-        role("raw-deaf", Felix, &[], 0, Speaks::Ignores(deaf)),
+        role("lib-zstd-some", FELIX, &some, 20, native(&[Compression::Zstd])),
+        role("lib-calico-some", FELIX, &some, 20, calico(true)),
+        role("raw-deaf", FELIX, &[], 0, Speaks::Ignores(deaf)),
     ];
     roles.extend(more.into_iter().zip(others).filter_map(|(role, there)| there.then_some(role)));
     roles

@@ -1,8 +1,8 @@
 //! One simulation: a seed in, a verdict out.
 //!
 //! ```text
-//!  Trouble (churn and faults, at random) ──all faults undone──► Calm (no changes) ──all agents are there──► Settled ─► end
-//!                                                                 └──not there in time: a violation
+//!  Trouble (churn and faults, at random) ──all faults undone──► Calm (no changes) ──all agents in sync──► Settled ─► end
+//!                                                                 └──not in sync in time: a violation
 //! ```
 
 use std::borrow::Cow;
@@ -29,31 +29,31 @@ use super::{library, raw, server};
 /// Simulated time between two looks at the world; also the grain of latencies.
 const TICK: Duration = Duration::from_millis(10);
 
-/// How long things go wrong.
+/// Duration of trouble.
 const TROUBLE_TICKS: u32 = 1000;
 
 /// The same as a time.
 pub(super) const TROUBLE: Duration = TICK.saturating_mul(TROUBLE_TICKS);
 
-/// How long agents may take to be in sync once all is well: a few time-outs, and the longest pauses between tries.
+/// Longest time until agents are in sync without faults: a few time-outs, and the longest pauses between attempts.
 const CALM_TICKS: u32 = 6000;
 
-/// How long after the last fault a connection that it has killed may still look alive: longer than all time-outs.
+/// Time after the last fault in which a dead connection may still look alive: longer than all time-outs.
 const DOUBT_TICKS: u32 = 300;
 
-/// How long an agent that is there has to stay there.
+/// Time for which an agent has to stay in its final state.
 const SETTLED_TICKS: u32 = 50;
 
-/// How often it is looked whether all agents are there.
+/// Interval of checks whether all agents are in their final state.
 const LOOK_TICKS: u32 = 20;
 
-/// How long a server does not know at most that files have changed.
+/// Longest time until a server notices that files have changed.
 const MAX_UNNOTICED: Duration = Duration::from_millis(300);
 
-/// Enough for all pages of all lists.
+/// Number of pages to release: enough for all lists.
 const ALL_PAGES: usize = 1_000_000;
 
-/// The properties of a run from its beginning.
+/// Settings of a run from its beginning.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     /// Two servers with the same datastore.
@@ -74,7 +74,7 @@ impl Setting {
     }
 }
 
-/// How often each fault comes, drawn per seed: some runs are rough, some change a lot on a good network.
+/// Rate of each fault, drawn per seed: some runs have many faults, some have many changes on a good network.
 #[derive(Debug)]
 struct Weather {
     change: f64,
@@ -107,7 +107,7 @@ impl Weather {
     }
 }
 
-/// The end of a fault. An agent and a server, or a server, or nobody.
+/// The end of a fault, at an agent and a server, at a server, or at the datastore.
 #[derive(Clone, Debug)]
 enum Undo {
     Repair(Name, Name),
@@ -117,7 +117,7 @@ enum Undo {
     GoOn(Name),
     ReleaseLists(usize),
     BringBackFolder,
-    /// Not the end of a fault: a change of files is noticed.
+    /// A server notices a change of files. This is not the end of a fault.
     Reload(Name),
 }
 
@@ -137,7 +137,7 @@ struct World<'a> {
     ear: Ear,
 }
 
-/// Runs a seed, with a defect if one is to be found.
+/// Runs a seed, with a defect if the test has to find one.
 pub(super) fn run(seed: u64, defect: Option<Defect>, ledger: &Ledger) -> Result<Summary, String> {
     let ear = Ear::listen();
     let mut rng = SmallRng::seed_from_u64(seed);
@@ -161,7 +161,7 @@ pub(super) fn run(seed: u64, defect: Option<Defect>, ledger: &Ledger) -> Result<
         .max_message_latency(Duration::from_millis(rng.random_range(2..max_latency)))
         .enable_random_order();
     if rng.random_bool(0.3) {
-        // Turmoil sends nothing again: a lost message is a connection that hangs until somebody notices.
+        // Turmoil sends no message again: after a lost one the connection hangs until an end notices.
         builder.fail_rate(0.0005).repair_rate(0.5);
     }
     let mut sim = builder.build();
@@ -237,14 +237,14 @@ impl World<'_> {
             match (verdict, settled_at) {
                 // Calm => Settled
                 (Ok(()), None) => {
-                    self.log("all agents are there");
+                    self.log("all agents are in sync");
                     settled_at = Some(self.tick);
                 }
                 (Ok(()), Some(at)) if self.tick >= at + SETTLED_TICKS => return Ok(self.summary()),
                 (Ok(()), Some(_)) => {}
                 (Err(_), None) if self.tick < deadline => {}
-                (Err(words), None) => return Err(format!("not there long after the last fault: {words}")),
-                (Err(words), Some(_)) => return Err(format!("was there, and without any fault is no longer: {words}")),
+                (Err(words), None) => return Err(format!("not in its final state long after the last fault: {words}")),
+                (Err(words), Some(_)) => return Err(format!("left its final state without any fault: {words}")),
             }
         }
     }
@@ -268,7 +268,7 @@ impl World<'_> {
         book.agents.iter().try_for_each(|(name, agent)| {
             invariant_final_state(&book, agent, &self.store).map_err(|words| format!("{name}: {words}"))
         })?;
-        // A client that lags has a reason: its host is away, its link is slow, or it does not read.
+        // A client lags only because its host is away, its link is slow, or it does not read.
         match book.metrics.iter().map(|metrics| metrics.lost_wakeups.get()).sum::<u64>() {
             0 => Ok(()),
             times => Err(format!("{times} times an agent was forgotten until housekeeping woke it")),
@@ -301,7 +301,7 @@ impl World<'_> {
         self.servers[self.rng.random_range(0..self.servers.len())].0
     }
 
-    /// An agent and a server between which nobody is tampering with the link.
+    /// An agent and a server with an undisturbed link between them.
     fn some_link(&mut self) -> Option<(Name, Name)> {
         let (agent, server) = (self.agents[self.rng.random_range(0..self.agents.len())].0, self.some_server());
         let busy = |undo: &Undo| matches!(undo, Undo::Repair(one, other) | Undo::Release(one, other) if (*one, *other) == (agent, server));
@@ -364,7 +364,7 @@ impl World<'_> {
         if self.rng.random_bool(weather.hold)
             && let Some((agent, server)) = self.some_link()
         {
-            self.fault(format!("what {agent} and {server} say is held up"));
+            self.fault(format!("messages between {agent} and {server} are held up"));
             self.sim.hold(agent, server);
             self.later(Duration::from_secs(2), Undo::Release(agent, server));
         }

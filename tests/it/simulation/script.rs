@@ -1,12 +1,13 @@
-//! What a seed does to the datastore: objects with a version in them, put, deleted, re-created and broken at random.
+//! A seed's changes of the datastore: objects with a version in them are put, deleted, re-created and broken at random.
 
 use std::sync::OnceLock;
 
+use bulrush::calico::kinds::{BGP_PEER, GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET};
+use bulrush::calico::release::Release;
+use bulrush::calico::syncers::FELIX;
 use bulrush::datastore::memory::{MemoryStore, WatchFault};
 use bulrush::datastore::{Dialect, Event, Kind, Object, ObjectId};
-use bulrush::model::SyncerType;
-use bulrush::model::kinds::{BGP_PEER, GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET};
-use bulrush::model::release::Release;
+use bulrush::model::SyncerName;
 use bulrush::model::{Key, no_revision};
 use bytes::Bytes;
 use rand::rngs::SmallRng;
@@ -15,30 +16,30 @@ use rand::{Rng, SeedableRng};
 use super::files::Files;
 use super::ledger::{Change, Ledger, What};
 
-/// The kinds that change. Felix gets all, BGP the last: a kind that is watched once and feeds two syncers. Keys of the first are spelt
-/// otherwise for agents of old releases.
+/// The kinds that change. Felix gets all, BGP the last, which is watched once and feeds two syncers. Keys of the first kind are spelt
+/// differently for agents of old releases.
 pub(super) const KINDS: [Kind; 3] = [GLOBAL_NETWORK_POLICY, GLOBAL_NETWORK_SET, BGP_PEER];
 
-/// The tier of all policies, with which their names begin.
+/// The tier of all policies, at the beginning of their names.
 const TIER: &str = "sec.";
 
-/// Objects of each kind: few, so that each of them goes through a lot.
+/// Objects of each kind: few, so that each changes often.
 const OBJECTS: u64 = 25;
 
-/// What stands before the version, and after it: in a label's value, and in a policy's selector.
+/// Text before and after the version, in a label's value and in a policy's selector.
 const MARKS: [(&str, char); 2] = [("\"version\":\"v", '"'), ("version == 'v", '\'')];
 
-/// Where the mark is looked for: behind names and networks, before what makes a value large.
+/// Number of first bytes that are searched for the mark: it stands after names and networks, before the text that makes a value large.
 const MARKED_BYTES: usize = 4 << 10;
 
-/// How large some values are where a run has large ones: around a piece of a snapshot, and almost as much as an object's
-/// annotations may be. Two of the last are more than a pump gives at a time. [`super::scripted`] has larger ones.
+/// Sizes of large values: around a piece of a snapshot, and almost the limit of an object's
+/// annotations. Two of the largest are more than a pump sends at a time. [`super::scripted`] has larger values.
 const LARGE_SIZES: [usize; 3] = [60 << 10, 130 << 10, 250 << 10];
 
-/// Objects that may be large. Few: each of them goes to all agents each time.
+/// Number of objects that may be large. Few, because each change of them goes to all agents.
 const LARGE_OBJECTS: u64 = 2;
 
-/// The version that a body or a value carries, if it is one of ours.
+/// The version in a body or a value, if it is of this script.
 pub(super) fn version(bytes: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(&bytes[..bytes.len().min(MARKED_BYTES)]).ok()?;
     MARKS.into_iter().find_map(|(before, after)| text.split_once(before)?.1.split_once(after)?.0.parse().ok())
@@ -54,7 +55,7 @@ fn key(kind: &Kind, name: &str) -> Key {
     }
 }
 
-/// The key in today's spelling: those of policies have another one for agents up to 3.31.
+/// The key in today's spelling: keys of policies are spelt differently for agents up to 3.31.
 pub(super) fn modern(key: &Key) -> Key {
     let old = key.strip_prefix("/calico/v1/policy/tier/").and_then(|rest| rest.split_once("/policy/"));
     old.map_or_else(|| key.clone(), |(_, name)| self::key(&GLOBAL_NETWORK_POLICY, name))
@@ -66,12 +67,12 @@ fn name(kind: &Kind, number: u64) -> String {
     format!("{tier}o-{number}")
 }
 
-/// Keys, in today's spelling, and versions that agents of a syncer and a release should have, in key order.
-pub(super) fn content(store: &MemoryStore, syncer: SyncerType, line: Release) -> Vec<(Key, u64)> {
+/// The keys, in today's spelling, and versions that agents of a syncer and a release should have, in key order.
+pub(super) fn content(store: &MemoryStore, syncer: SyncerName, line: Release) -> Vec<(Key, u64)> {
     let kinds = match syncer {
-        // Felix is told of BGP peers since 3.30.
-        SyncerType::Felix if line < Release::V3_30 => &KINDS[..2],
-        SyncerType::Felix => &KINDS[..],
+        // Felix gets BGP peers since 3.30.
+        FELIX if line < Release::V3_30 => &KINDS[..2],
+        FELIX => &KINDS[..],
         _ => &KINDS[2..],
     };
     let of_kind = |kind: &Kind| -> Vec<(Key, u64)> {
@@ -83,7 +84,7 @@ pub(super) fn content(store: &MemoryStore, syncer: SyncerType, line: Release) ->
     all
 }
 
-/// Text that no compression makes much smaller.
+/// Text that hardly compresses.
 fn noise(from: usize, len: usize) -> &'static str {
     const LONGEST: usize = 2 << 20;
     static NOISE: OnceLock<String> = OnceLock::new();
@@ -95,7 +96,7 @@ fn noise(from: usize, len: usize) -> &'static str {
     &noise[from..from + len]
 }
 
-/// An object of this version. `size`: of what it carries beside, in bytes.
+/// An object of this version. `size`: bytes of further text in it.
 fn body(kind: &Kind, name: &str, version: u64, size: usize, rng: &mut SmallRng) -> Bytes {
     let spec = if *kind == GLOBAL_NETWORK_SET {
         let nets: Vec<String> =
@@ -118,18 +119,18 @@ fn body(kind: &Kind, name: &str, version: u64, size: usize, rng: &mut SmallRng) 
     .into()
 }
 
-/// An object that cannot be converted: to agents, it is not there.
+/// An object that cannot be converted: agents do not have it.
 fn spoilt(kind: &Kind, name: &str) -> Bytes {
     let kind = &kind.name;
     format!(r#"{{"kind":"{kind}","apiVersion":"projectcalico.org/v3","metadata":{{"name":"{name}"}},"spec":"none"}}"#)
         .into()
 }
 
-/// Changes the datastore at random, and writes down what it did.
+/// Changes the datastore at random, and records the changes.
 #[derive(Debug)]
 pub(super) struct Churn {
     store: MemoryStore,
-    /// The same as files, if servers read those.
+    /// The same content as files, if servers read files.
     files: Option<Files>,
     ledger: Ledger,
     version: u64,
@@ -142,7 +143,7 @@ impl Churn {
         Self { store, files, ledger, version: 0, large }
     }
 
-    /// How often the datastore has changed.
+    /// Number of changes of the datastore.
     pub(super) fn version(&self) -> u64 {
         self.version
     }
@@ -156,7 +157,7 @@ impl Churn {
             match rng.random_range(0..100) {
                 0..60 => self.put(kind, &name, rng, &mut events),
                 60..85 => self.delete(kind, &name, &mut events),
-                // Gone and there again, in one batch.
+                // Deleted and put again, in one batch.
                 85..95 => {
                     self.delete(kind, &name, &mut events);
                     self.put(kind, &name, rng, &mut events);
@@ -167,7 +168,7 @@ impl Churn {
         self.apply(kind, events);
     }
 
-    /// So many objects of each kind to begin with.
+    /// Puts `count` objects of each kind to begin with.
     pub(super) fn fill(&mut self, rng: &mut SmallRng, count: u64) {
         for kind in &KINDS {
             let mut events = Vec::new();
@@ -197,8 +198,8 @@ impl Churn {
         events.push(Event::Delete { id: id(name), last: None });
     }
 
-    /// A value that cannot be converted, or not even read: to agents, the key is gone. A file that cannot be read would keep its
-    /// last good content instead.
+    /// Puts a value that cannot be converted, or not even read: agents lose the key. Folders get no unreadable file, which would keep its
+    /// last good content.
     fn spoil(&mut self, kind: &Kind, name: &str, rng: &mut SmallRng, events: &mut Vec<Event>) {
         self.note(kind, name, false);
         let unreadable = self.files.is_none() && rng.random();
@@ -224,12 +225,12 @@ fn object(name: &str, body: Bytes) -> Object {
     Object { id: id(name), revision: no_revision(), dialect: Dialect::Etcd, body }
 }
 
-/// Faults of the datastore. They pass by themselves or by what the caller does later.
+/// Faults of the datastore. They pass by themselves, or the caller ends them.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Trouble {
     /// Open watches end like this.
     Watches(WatchFault),
-    /// So many calls fail.
+    /// This number of calls fail.
     Refuses(usize),
     /// Lists stop until released.
     HoldsLists,
@@ -252,7 +253,7 @@ impl Trouble {
             Self::Refuses(times) => store.refuse(kind, times),
             Self::HoldsLists => {
                 store.hold_pages(kind);
-                // So that the hold is felt.
+                // So that a list is made, which then hangs.
                 store.end_watches(kind, WatchFault::Expires);
             }
         }

@@ -1,17 +1,19 @@
-//! Scenes that were found by seeds, or that show what a fault comes to, as scripts: caches that the test writes itself, on the
+//! Scripts of scenes that seeds have found, or that show the effect of a fault: the test itself writes the caches, on the
 //! simulated network.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use bulrush::calico::syncers::FELIX;
 use bulrush::metrics::{ServerMetrics, SyncerMetrics};
-use bulrush::model::SyncerType;
 use bulrush::model::{SyncStatus, SyncerEvent, Update, UpdateType, Value, no_revision};
+use bulrush::outlet::Outlet as _;
+use bulrush::outlet::peers::Peers;
 use bulrush::snapcache::SnapCache;
 use bulrush::syncclient::{Client, Error, Protocol, SyncEvent, Timeouts};
 use bulrush::syncproto::native::Compression;
-use bulrush::syncserver::{Config, Metrics, Peers, Pumps, Server};
+use bulrush::syncserver::{Config, Metrics, Pumps, Server};
 use prometheus::Registry;
 
 use super::later;
@@ -21,8 +23,6 @@ use super::lines::{Defect, Inlet, MAX_LARGE_WRITE, PORT, Plug, SERVERS};
 use super::panics;
 use super::raw::{DEAF, Raw, stay_silent};
 use super::roles::Role;
-
-const FELIX: SyncerType = SyncerType::Felix;
 
 /// Time between two events of a script.
 const BEAT: Duration = Duration::from_millis(500);
@@ -54,7 +54,7 @@ const IN_SYNC: SyncerEvent = SyncerEvent::Status(SyncStatus::InSync);
 struct Part {
     /// The events for its cache, one event for each [`BEAT`], the first at once.
     script: Vec<SyncerEvent>,
-    /// When it drains and is gone.
+    /// Time at which it drains and is gone.
     drains_at: Option<Duration>,
     /// The servers that it sends its clients to.
     peers: &'static [Name],
@@ -62,7 +62,7 @@ struct Part {
 }
 
 async fn serve(part: Part) -> turmoil::Result {
-    let metrics = SyncerMetrics::unregistered(FELIX);
+    let metrics = SyncerMetrics::unregistered();
     let (mut cache, reader) = SnapCache::new(10, metrics.clone());
     let metrics = Metrics { server: ServerMetrics::new(&Registry::new()), syncers: BTreeMap::from([(FELIX, metrics)]) };
     let config = Config {
@@ -72,7 +72,7 @@ async fn serve(part: Part) -> turmoil::Result {
         pong_timeout: Duration::from_millis(2500),
         write_timeout: Duration::from_millis(2500),
         shutdown_timeout: Duration::from_secs(1),
-        // So that two agents are two pumps' business, as hundreds are elsewhere.
+        // Two pumps with one agent each, as for hundreds of agents elsewhere.
         pumps: Some(Pumps { count: 2, row: 1 }),
         ..Config::default()
     };
@@ -109,7 +109,7 @@ fn client(servers: &[Name], protocol: Protocol, timeouts: Timeouts, plug: &Plug)
     Client::builder(addresses).protocol(protocol).timeouts(timeouts).seed(1).start_with(plug.clone())
 }
 
-/// Listens until something is heard, which is the last of what is returned.
+/// Collects events until `what` holds for one, which is the last in the result.
 async fn until(client: &mut Client, what: impl Fn(&SyncEvent) -> bool) -> turmoil::Result<Vec<SyncEvent>> {
     let mut heard = Vec::new();
     loop {
@@ -128,7 +128,7 @@ fn lost(event: &SyncEvent) -> bool {
     matches!(event, SyncEvent::Disconnected { .. })
 }
 
-/// The keys of all updates, those that are gone with a minus.
+/// The keys of all updates, deleted keys with a minus.
 fn keys(heard: &[SyncEvent]) -> Vec<String> {
     let of = |update: &Update| format!("{}{}", if update.value.is_none() { "-" } else { "" }, update.key);
     let updates = heard.iter().filter_map(|event| match event {
@@ -138,11 +138,12 @@ fn keys(heard: &[SyncEvent]) -> Vec<String> {
     updates.flatten().map(of).collect()
 }
 
-/// Follows until in sync, is reset at `reset_at`, and follows until in sync again. What it hears after the reset.
+/// Follows until in sync, is reset at `reset_at`, and follows until in sync again. Returns the events after the reset.
 async fn follow_twice(protocol: Protocol, reset_at: Duration) -> turmoil::Result<Vec<SyncEvent>> {
     let plug = Plug::default();
     let mut client = client(&SERVERS[..1], protocol, Timeouts::default(), &plug)?;
     let mut heard = Vec::new();
+    // In simulated time.
     let reset = tokio::time::sleep(reset_at);
     tokio::pin!(reset);
     loop {
@@ -162,9 +163,9 @@ async fn follow_twice(protocol: Protocol, reset_at: Duration) -> turmoil::Result
 }
 
 #[test]
-fn an_in_sync_of_the_past_deletes_nothing_at_a_client_that_comes_back() -> turmoil::Result {
+fn an_old_in_sync_deletes_nothing_at_a_client_that_comes_back() -> turmoil::Result {
     for protocol in protocols() {
-        // The first client's snapshot is from before in-sync and would be shared: it lacks /b, which came after in-sync.
+        // The first client's snapshot, which would be shared, is from before in-sync: it lacks /b, which came after in-sync.
         let mut sim = stage(vec![Part { script: vec![put("/a"), IN_SYNC, put("/b")], ..Part::default() }]);
         sim.client("agent", async move {
             let heard = follow_twice(protocol.clone(), Duration::from_secs(2)).await?;
@@ -179,10 +180,10 @@ fn an_in_sync_of_the_past_deletes_nothing_at_a_client_that_comes_back() -> turmo
     Ok(())
 }
 
-/// An agent that moves to a server which is behind gets that server's past: a key that it has not heard of is deleted once it
-/// says in-sync, and comes back. Nothing in either protocol says that one server's past is another one's present.
+/// An agent that moves to a server that is behind gets that server's older state: a key that the server does not know yet is deleted
+/// at its in-sync, and comes back later. Neither protocol can tell that one server is behind another.
 #[test]
-fn a_server_that_is_behind_takes_back_what_it_has_not_heard_of_and_gives_it_again() -> turmoil::Result {
+fn a_server_that_is_behind_deletes_keys_that_it_does_not_know_yet_and_sends_them_again() -> turmoil::Result {
     for protocol in protocols() {
         let ahead = Part {
             script: vec![put("/a"), put("/b"), IN_SYNC],
@@ -221,7 +222,7 @@ fn a_goodbye_leads_to_the_other_server_at_once() -> turmoil::Result {
     let mut sim = stage(vec![leaving, Part { script, ..Part::default() }]);
     sim.client("agent", async {
         let plug = Plug::default();
-        // It knows of the first server only.
+        // The client knows only the first server.
         let mut client = client(&SERVERS[..1], protocols()[0].clone(), Timeouts::default(), &plug)?;
         until(&mut client, in_sync).await?;
         let heard = until(&mut client, lost).await?;
@@ -239,10 +240,10 @@ fn a_goodbye_leads_to_the_other_server_at_once() -> turmoil::Result {
 }
 
 #[test]
-fn an_agent_that_does_not_read_is_cut_and_disturbs_nobody() -> turmoil::Result {
+fn an_agent_that_does_not_read_is_cut_and_disturbs_no_other() -> turmoil::Result {
     let raws = [Raw::Native(Compression::Snappy), Raw::Gob(true), Raw::Gob(false)];
     for (protocol, large) in raws.into_iter().flat_map(|raw| [(raw, false), (raw, true)]) {
-        // More than the network holds for an agent, or a few pings only.
+        // More than the network holds for an agent, or only a few pings.
         let first = if large { value("/a", vec![b'a'; 8 << 20]) } else { put("/a") };
         let mut script = vec![first, IN_SYNC];
         script.extend((0..40).map(|i| put(&format!("/{i}"))));
@@ -251,7 +252,7 @@ fn an_agent_that_does_not_read_is_cut_and_disturbs_nobody() -> turmoil::Result {
             let role = Role::of("deaf", FELIX);
             let (mut line, _) = Plug::default().dial(SERVERS[0]).await?;
             stay_silent(&role, protocol, &mut line).await?;
-            // The other agent is there.
+            // Only the other agent is connected.
             let connections = turmoil::established_tcp_stream_count_on(SERVERS[0]);
             if connections == 1 {
                 Ok(())
@@ -263,7 +264,7 @@ fn an_agent_that_does_not_read_is_cut_and_disturbs_nobody() -> turmoil::Result {
             let mut client = client(&SERVERS[..1], protocols()[0].clone(), Timeouts::default(), &Plug::default())?;
             until(&mut client, in_sync).await?;
             for i in 0..20 {
-                // Each comes within its beat.
+                // Each event comes within its beat.
                 let next = until(&mut client, |event| matches!(event, SyncEvent::Updates(_)));
                 let heard = tokio::time::timeout(2 * BEAT, next).await?;
                 assert_eq!(keys(&heard?).len(), 1, "{i}");
@@ -276,7 +277,7 @@ fn an_agent_that_does_not_read_is_cut_and_disturbs_nobody() -> turmoil::Result {
 }
 
 #[test]
-fn an_agent_that_is_heard_but_does_not_hear_or_the_other_way_round_comes_back() -> turmoil::Result {
+fn an_agent_that_is_cut_off_in_one_direction_comes_back() -> turmoil::Result {
     for (from, to) in [("server", "agent"), ("agent", "server")] {
         for protocol in protocols() {
             let mut sim = stage(vec![Part { script: vec![put("/a"), IN_SYNC], ..Part::default() }]);
@@ -287,7 +288,7 @@ fn an_agent_that_is_heard_but_does_not_hear_or_the_other_way_round_comes_back() 
                 turmoil::partition_oneway(from, to);
                 let cut_off = turmoil::sim_elapsed().unwrap_or_default();
                 until(&mut client, lost).await?;
-                // By the library's time-out for reading, or by the server's for answers to its pings.
+                // Noticed by the library's read time-out, or by the server's time-out for pongs.
                 let noticed = turmoil::sim_elapsed().unwrap_or_default().saturating_sub(cut_off);
                 assert!(noticed < Duration::from_secs(4), "{protocol:?}: {noticed:?}");
                 turmoil::repair_oneway(from, to);
@@ -301,9 +302,9 @@ fn an_agent_that_is_heard_but_does_not_hear_or_the_other_way_round_comes_back() 
 }
 
 #[test]
-fn values_larger_than_a_piece_and_than_a_pass_arrive_whole() -> turmoil::Result {
+fn values_larger_than_a_snapshot_piece_and_a_pumps_pass_arrive_whole() -> turmoil::Result {
     for size in [70 << 10, 300 << 10, 1 << 20] {
-        // Two of them: one before agents come, one while they rest.
+        // Two large values: one before agents come, one while they rest.
         let large =
             |key: &str| value(key, (0..size).map(|i: usize| i.wrapping_mul(i).to_le_bytes()[1]).collect::<Vec<u8>>());
         let mut script = vec![large("/a"), IN_SYNC];

@@ -1,22 +1,25 @@
-//! A simulated server: pipelines over the memory datastore or a folder, and the real fan-out, as the daemon wires them.
+//! A simulated server: pipelines over the memory datastore or a folder, and the real fan-out, connected as in the daemon.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulrush::calico::pipelines::{self, Flavour};
+use bulrush::calico::processors::Context;
+use bulrush::calico::syncers::{BGP, FELIX};
 use bulrush::datastore::file::FileStore;
 use bulrush::datastore::memory::MemoryStore;
-use bulrush::datastore::{Datastore, Error, Kind, ListPage, WatchBatch};
+use bulrush::datastore::{Datastore, Error, ListPage, Selection, WatchBatch};
 use bulrush::health::HealthAggregator;
 use bulrush::metrics::{ServerMetrics, SyncerMetrics};
 use bulrush::model::Revision;
-use bulrush::model::SyncerType;
+use bulrush::model::SyncerName;
+use bulrush::outlet::Outlet as _;
+use bulrush::outlet::peers::Peers;
 use bulrush::pipeline::SyncerPipeline;
 use bulrush::snapcache::Reader;
 use bulrush::syncer::kind_watch::KindHub;
-use bulrush::syncer::pipelines::{self, Flavour};
-use bulrush::syncer::processors::Context;
-use bulrush::syncserver::{Config, Handle, Metrics, Peers, Pumps, Server};
+use bulrush::syncserver::{Config, Handle, Metrics, Pumps, Server};
 use bulrush::tasks::TaskRegistry;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
@@ -30,16 +33,16 @@ use super::files::Files;
 use super::ledger::{Ledger, Name};
 use super::lines::{Defect, Inlet, PORT};
 
-/// The syncers that run: two that share a kind.
-const SYNCERS: [SyncerType; 2] = [SyncerType::Felix, SyncerType::Bgp];
+/// The running syncers, which share a kind.
+const SYNCERS: [SyncerName; 2] = [FELIX, BGP];
 
-/// Changes are held back by at most this.
+/// Longest time for which changes are held back.
 pub(super) const PACE_MAX: Duration = Duration::from_millis(30);
 
-/// Small, so that a run sees many crumbs.
+/// Largest batch of a crumb: small, so that a run has many crumbs.
 const MAX_BATCH_SIZE: usize = 10;
 
-/// How long the stages of a server that was drained may take to stop.
+/// Longest time until the stages of a drained server stop.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 /// Connections that a crowded server keeps.
@@ -48,24 +51,24 @@ const FEW_CONNECTIONS: usize = 3;
 /// The orders of the script to servers.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
-    /// Counts: a server drains at each.
+    /// Number of orders to drain.
     pub(super) drains: u64,
-    /// Counts: a server reads its folder at each.
+    /// Number of orders to read the folder.
     pub(super) reloads: u64,
-    /// It has more connections than it should.
+    /// The server has more connections than its limit.
     pub(super) crowded: bool,
-    /// Watches are silent, and nobody notices.
+    /// Watches are silent, unnoticed by the server.
     pub(super) stalled: bool,
 }
 
-/// Where servers get their data from.
+/// The servers' datastore.
 #[derive(Clone, Debug)]
 pub(super) enum Source {
     Memory(MemoryStore),
     Folder(Files),
 }
 
-/// The parts that a server needs to live.
+/// The parts that a server needs.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
     pub(super) seed: u64,
@@ -79,7 +82,7 @@ pub(super) struct Site {
     pub(super) defect: Option<Defect>,
 }
 
-/// Settings that make rare things common: short time-outs, little history, small messages, rounds far apart, short patience, few
+/// Settings that make rare events common: short time-outs, little history, small messages, rounds far apart, few
 /// agents for a pump. The same for all lives of all servers of a run.
 fn config(seed: u64, generation: u64) -> Config {
     let mut rng = SmallRng::seed_from_u64(seed ^ 0x5e77_1265);
@@ -106,7 +109,7 @@ fn config(seed: u64, generation: u64) -> Config {
     }
 }
 
-/// A datastore whose watches can be made silent for a server, as behind a network that loses everything without a word.
+/// A datastore whose watches can be made silent for a server, as by a network that loses everything without an error.
 #[derive(Debug)]
 struct Stalling {
     inner: Arc<dyn Datastore>,
@@ -114,21 +117,21 @@ struct Stalling {
 }
 
 impl Datastore for Stalling {
-    fn list(&self, kind: &Kind) -> BoxStream<'static, Result<ListPage, Error>> {
-        self.inner.list(kind)
+    fn list(&self, selection: &Selection) -> BoxStream<'static, Result<ListPage, Error>> {
+        self.inner.list(selection)
     }
 
-    fn watch(&self, kind: &Kind, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {
+    fn watch(&self, selection: &Selection, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>> {
         let orders = self.orders.clone();
         let held_up = move |batch| {
             let mut orders = orders.clone();
             async move {
-                // When the script is over, nothing stalls any more.
+                // After the script's end nothing stalls any more.
                 let _ = orders.wait_for(|orders| !orders.stalled).await;
                 batch
             }
         };
-        self.inner.watch(kind, from).then(held_up).boxed()
+        self.inner.watch(selection, from).then(held_up).boxed()
     }
 }
 
@@ -158,7 +161,7 @@ async fn obey(
     }
 }
 
-/// Runs one server after the other: a drain ends one life and begins the next.
+/// Runs one life of the server after the other: a drain ends a life.
 pub(super) async fn live(site: Site) -> turmoil::Result {
     loop {
         one_life(&site).await?;
@@ -183,7 +186,7 @@ async fn one_life(site: &Site) -> turmoil::Result {
         .into_iter()
         .filter(|spec| SYNCERS.contains(&spec.syncer))
         .map(|spec| {
-            let metrics = SyncerMetrics::unregistered(spec.syncer);
+            let metrics = SyncerMetrics::unregistered();
             SyncerPipeline::new(spec, MAX_BATCH_SIZE, &metrics, &mut hub)
         })
         .collect();
@@ -222,12 +225,12 @@ async fn one_life(site: &Site) -> turmoil::Result {
     Ok(())
 }
 
-/// Writes every crumb into the ledger, in the tick in which it is published: nobody on the network can know it earlier.
+/// Writes every crumb into the ledger, in the tick in which it is published: it cannot be on the network earlier.
 async fn record(
     ledger: Ledger,
     name: Name,
     generation: u64,
-    syncer: SyncerType,
+    syncer: SyncerName,
     reader: Reader,
     stop: CancellationToken,
 ) {

@@ -1,13 +1,14 @@
-//! What happened in the runs of a test, and what has to happen in them.
+//! Counts of events in the runs of a test, and the least counts that are required.
 
 use super::ledger::Counts;
 
-/// An agent moves to a server that is behind. A scene of `scripted.rs` shows it at every run of the tests.
+/// Name of the count of moves to a server that is behind. A script in `scripted.rs` shows one at every run of the tests.
 const STEPS_BACK: &str = "steps back";
-/// Seeds among which there is one: it takes a crash, a partition and a deletion at the right moments, and no seed repeats them to the bit.
+/// Number of seeds that include at least one step back. It takes a crash, a partition and a deletion at the right moments, which
+/// no seed repeats exactly.
 const SEEDS_WITH_A_STEP_BACK: u64 = 200;
 
-/// What happened, so that a run in which nothing did is noticed.
+/// Counts of events, which show that runs were not empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Summary {
     /// Lines of the log.
@@ -35,7 +36,7 @@ impl Summary {
         self.all().into_iter().map(|(_, count, _)| *count).collect()
     }
 
-    /// Everything that is counted, with how often it has to happen in all seeds of a test.
+    /// All counts, with the least number that all seeds of a test together have to reach.
     fn all(&mut self) -> [(&'static str, &mut u64, u64); 18] {
         let counts = &mut self.counts;
         [
@@ -60,7 +61,7 @@ impl Summary {
         ]
     }
 
-    /// Panics unless everything that is to be tested has happened in so many seeds.
+    /// Panics unless every count of this number of seeds is large enough.
     pub(super) fn demand_coverage(mut self, seeds: u64) {
         let words = format!("{self:?}");
         for (what, count, least) in self.all() {

@@ -1,4 +1,4 @@
-//! A connection's task is nudged and ordered to end from several threads, and gets through its handshake meanwhile.
+//! A connection's task is nudged and ordered to end from several threads, while its handshake ends.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ fn order(calls: &Arc<Calls>, order: Order) -> Deed {
 }
 
 #[test]
-fn who_is_nudged_sees_what_was_done_before() {
+fn a_nudged_task_sees_the_work_before_the_nudge() {
     model(|| {
         let calls = Arc::new(Calls::new());
-        calls.through();
+        calls.establish();
         let brought = Arc::new(AtomicUsize::new(0));
         let bring = || {
             let (calls, brought) = (calls.clone(), brought.clone());
@@ -48,7 +48,7 @@ fn who_is_nudged_sees_what_was_done_before() {
 fn an_order_gets_through_beside_a_nudge() {
     model(|| {
         let calls = Arc::new(Calls::new());
-        calls.through();
+        calls.establish();
         run_beside([nudge(&calls), order(&calls, Order::Drain)], async {
             while poll_fn(|cx| calls.poll_call(cx)).await != Call::End(Order::Drain) {}
         });
@@ -56,12 +56,12 @@ fn an_order_gets_through_beside_a_nudge() {
 }
 
 #[test]
-fn of_two_orders_one_counts_for_good() {
+fn of_two_orders_one_counts() {
     model(|| {
         let calls = Arc::new(Calls::new());
         run_beside([order(&calls, Order::Drain), order(&calls, Order::Stop)], async {
             let first = poll_fn(|cx| calls.poll_order(cx)).await;
-            calls.through();
+            calls.establish();
             assert_eq!(poll_fn(|cx| calls.poll_call(cx)).await, Call::End(first));
         });
     });
@@ -80,17 +80,17 @@ fn an_eviction_that_is_withdrawn_takes_no_other_order_with_it() {
 }
 
 #[test]
-fn an_eviction_that_comes_as_the_handshake_ends_cuts_nobody() {
+fn an_eviction_at_the_end_of_the_handshake_cuts_no_client() {
     model(|| {
         let calls = Arc::new(Calls::new());
         run_beside([order(&calls, Order::Evict), nudge(&calls)], async {
-            calls.through();
+            calls.establish();
             assert_eq!(poll_fn(|cx| calls.poll_call(cx)).await, Call::Look);
         });
     });
 }
 
-/// As it was: an eviction was withdrawn by the client that streamed, each time before it looked for an order.
+/// The old code: a streaming client withdrew an eviction each time before it looked for an order.
 struct OldCalls {
     order: AtomicU8,
     waker: AtomicWaker,
@@ -114,7 +114,7 @@ fn the_old_eviction_cut_a_client_that_streams() {
         let calls = Arc::new(OldCalls { order: AtomicU8::new(0), waker: AtomicWaker::new() });
         let evict: Deed = {
             let calls = calls.clone();
-            // It was in its handshake a moment ago.
+            // The client was in its handshake a moment ago.
             Box::new(move || {
                 calls.order.store(Order::Evict as u8, Ordering::Release);
                 calls.waker.wake();

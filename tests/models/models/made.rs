@@ -12,6 +12,7 @@ use crate::made::{Awaits, Made};
 use crate::sync::watch;
 use crate::{Deed, model, run_beside};
 
+#[derive(Debug)]
 struct Reader {
     id: u64,
     calls: Calls,
@@ -32,14 +33,14 @@ impl Reader {
         Arc::new(Self { id, calls: Calls::new() })
     }
 
-    /// Reads all of what will be two pieces, as a connection's task does.
+    /// Reads everything, two pieces in the end, as a connection's task does.
     async fn read(self: &Arc<Self>, made: &Made<usize, Self>) {
         let mut reading = Reading::default();
         poll_fn(|cx| {
             loop {
-                // Twice: the client said something.
+                // Twice, as when a message of the client comes.
                 for _ in 0..2 {
-                    reading.turn(|has| made.look_for(self, |made| (has < *made).then_some(())).is_some());
+                    reading.refill(|has| made.look_for(self, |made| (has < *made).then_some(())).is_some());
                 }
                 if reading.has == 2 {
                     return Poll::Ready(());
@@ -57,13 +58,13 @@ impl Reader {
 #[derive(Default)]
 struct Reading {
     has: usize,
-    /// There was nothing more.
+    /// The last read found nothing more.
     dry: bool,
 }
 
 impl Reading {
-    /// Takes what there is.
-    fn turn(&mut self, has_more: impl Fn(usize) -> bool) {
+    /// Reads all pieces made so far.
+    fn refill(&mut self, has_more: impl Fn(usize) -> bool) {
         while !self.dry {
             if has_more(self.has) {
                 self.has += 1;
@@ -91,23 +92,23 @@ fn a_reader_gets_every_piece() {
     });
 }
 
-/// As it was: progress was a counter. Progress between the two looks at it counted as seen, though nobody had looked for
-/// pieces after that.
+/// The old code: progress was a counter. Progress between two looks at it counted as seen, though the task had not
+/// looked for pieces after that.
 struct OldReader {
     reading: Reading,
     progress: watch::Receiver<usize>,
 }
 
 impl OldReader {
-    fn turn(&mut self, made: &Mutex<usize>) {
+    fn refill(&mut self, made: &Mutex<usize>) {
         self.reading.dry &= !self.progress.has_changed();
         self.progress.mark_unchanged();
-        self.reading.turn(|has| has < *made.lock().unwrap());
+        self.reading.refill(|has| has < *made.lock().unwrap());
     }
 }
 
 #[test]
-#[should_panic(expected = "the task rests, and nobody is left to wake it")]
+#[should_panic(expected = "the task rests, and no thread is left to wake it")]
 fn the_old_counter_lost_progress_between_two_looks() {
     model(|| {
         let made = Arc::new(Mutex::new(0));
@@ -128,7 +129,7 @@ fn the_old_counter_lost_progress_between_two_looks() {
             poll_fn(|cx| {
                 loop {
                     for _ in 0..2 {
-                        reader.turn(&made);
+                        reader.refill(&made);
                     }
                     if reader.reading.has == 2 {
                         return Poll::Ready(());

@@ -8,7 +8,7 @@ use loom::sync::atomic::{AtomicUsize, Ordering};
 use crate::bells::Bells;
 use crate::{Deed, model, run_beside};
 
-/// Two threads each bring something to the first leg, which hands it on to the second one. Ends when both things are through.
+/// Two threads each bring an item to the first leg, which hands it on to the second. Ends when both items have arrived.
 fn two_bring_something(may_go_on: bool) {
     let bells = Bells::new();
     let (first, second) = (Arc::new(bells.bell()), bells.bell());
@@ -16,7 +16,7 @@ fn two_bring_something(may_go_on: bool) {
     let bring = || {
         let (first, brought) = (first.clone(), brought.clone());
         Box::new(move || {
-            // The bell has to carry it over: nothing else does.
+            // Only the bell makes it visible to the leg.
             brought.fetch_add(1, Ordering::Relaxed);
             first.ring();
         })
@@ -40,11 +40,11 @@ fn two_bring_something(may_go_on: bool) {
 }
 
 #[test]
-fn nothing_that_is_brought_stays_with_a_leg() {
+fn nothing_stays_with_a_leg() {
     model(|| two_bring_something(true));
 }
 
 #[test]
-fn nothing_that_is_brought_stays_with_a_leg_whose_thread_is_let_go_each_time() {
+fn nothing_stays_with_a_leg_whose_thread_is_released_each_time() {
     model(|| two_bring_something(false));
 }

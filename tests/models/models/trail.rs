@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::chain::{Follower, Link, Place, append};
+use crate::chain::{Follower, Link, Linked, append};
 use crate::sync::watch;
 use crate::{Deed, model, run_beside};
 
@@ -17,7 +17,7 @@ impl Crumb {
     }
 }
 
-impl Place for Crumb {
+impl Linked for Crumb {
     fn link(&self) -> &Link<Self> {
         &self.link
     }
@@ -40,7 +40,7 @@ fn a_follower_sees_every_crumb_once_in_order() {
     model(|| {
         let (newest, receiver) = watch::channel(Crumb::new(0));
         let (newest, mut trail) = (Arc::new(newest), Follower::new(receiver));
-        // The writer stays: its end would wake a sleeper.
+        // The writer stays, because its end would wake a sleeping follower.
         run_beside([publish_two(newest.clone())], async {
             assert_eq!(trail.next().await.map(|crumb| crumb.number), Some(1));
             assert_eq!(trail.next().await.map(|crumb| crumb.number), Some(2));
@@ -49,11 +49,11 @@ fn a_follower_sees_every_crumb_once_in_order() {
 }
 
 #[test]
-fn a_follower_that_skips_misses_nothing_after_the_place_it_skipped_to() {
+fn a_follower_that_skips_misses_nothing_after_that() {
     model(|| {
         let (newest, receiver) = watch::channel(Crumb::new(0));
         let mut trail = Follower::new(receiver);
-        // The writer goes with its last crumb.
+        // The writer ends with its last crumb.
         run_beside([publish_two(Arc::new(newest))], async {
             let newest = trail.newest().number;
             let from = trail.skip_to_newest().number;

@@ -1,4 +1,4 @@
-//! What the API server was asked: its own counters, and its audit log, which also knows who asked and how.
+//! Requests to the API server, from its own counters, and from its audit log, which also has the user and the form.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::ApiServer;
 
-/// What one line of `apiserver_request_total` is about.
+/// The labels of a line of `apiserver_request_total`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestKey {
     /// `LIST`, `WATCH`, `GET`, …; watches are counted when they end.
@@ -19,10 +19,10 @@ pub(crate) struct RequestKey {
     pub(crate) code: u16,
 }
 
-/// A request that was audited: by a plain user or a service account.
+/// An audited request, of a plain user or a service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Audited {
-    /// Who.
+    /// The user's name.
     pub(crate) user: String,
     /// `list`, `watch`, `get`, `create`, …
     pub(crate) verb: String,
@@ -32,12 +32,12 @@ pub(crate) struct Audited {
     pub(crate) uri: String,
     /// HTTP status.
     pub(crate) code: u16,
-    /// The name that the client gives itself.
+    /// The client's user agent.
     pub(crate) agent: String,
 }
 
 impl Audited {
-    /// Whether it reads a whole collection: a list (any page but further ones), or a watch that begins with a list.
+    /// Whether it reads a whole collection: the first page of a list, or a watch that begins with a list.
     pub(crate) fn is_list(&self) -> bool {
         match self.verb.as_str() {
             "list" => !self.uri.contains("continue="),
@@ -48,7 +48,7 @@ impl Audited {
 }
 
 impl ApiServer {
-    /// The server's own count of requests since it was started.
+    /// The server's own counts of requests since its start.
     pub(crate) async fn request_counts(&self) -> anyhow::Result<BTreeMap<RequestKey, u64>> {
         let page = self.rest().get_text("/metrics").await?;
         let mut counts = BTreeMap::new();
@@ -79,7 +79,7 @@ impl ApiServer {
         Ok(counts)
     }
 
-    /// How many lists of each resource the server has answered since it was started.
+    /// Number of lists of each resource that the server has answered since its start.
     pub(crate) async fn lists_answered(&self) -> anyhow::Result<BTreeMap<String, u64>> {
         let mut lists = BTreeMap::new();
         for (key, count) in self.request_counts().await? {
@@ -121,7 +121,7 @@ impl ApiServer {
         requests
     }
 
-    /// Whole collections that a user read and was given, by resource: plain lists and watches that begin with a list.
+    /// Number of whole collections that a user read with success, by resource: plain lists, and watches that begin with a list.
     pub(crate) fn collections_read(&self, user: &str) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
         for request in self.audited(user) {

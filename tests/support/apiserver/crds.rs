@@ -1,23 +1,23 @@
-//! Custom resources: minimal definitions, of our own making, of every kind that Calico's syncers watch.
+//! Custom resources: our own minimal definitions of every kind that Calico's syncers watch.
 //!
-//! They say group, names and scope and keep every field, so that tests can also store what Calico's own schemas forbid.
+//! They have group, names and scope, and keep every field, so that tests can also store objects that Calico's own schemas forbid.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bulrush::calico::kinds;
+use bulrush::calico::pipelines::{self, Flavour};
+use bulrush::calico::processors::Context;
 use bulrush::datastore::Kind;
-use bulrush::model::kinds;
-use bulrush::syncer::pipelines::{self, Flavour};
-use bulrush::syncer::processors::Context;
 use serde_json::{Value, json};
 
 use super::ApiServer;
 use super::rest::Rest;
 use crate::wait::eventually;
 
-/// How long the server may take to serve a kind that it was told about, or to take one away.
+/// Longest time until the server serves a newly defined kind, or no longer serves a deleted one.
 const SERVED_WITHIN: Duration = Duration::from_secs(60);
-/// Where definitions are.
+/// Path of the definitions.
 pub(crate) const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
 
 /// The API group that holds Calico's resources.
@@ -38,7 +38,7 @@ impl CrdGroup {
         }
     }
 
-    /// As in an object's `apiVersion`.
+    /// Group and version as in an object's `apiVersion`.
     pub(crate) fn api_version(self) -> &'static str {
         match self {
             Self::V1 => "crd.projectcalico.org/v1",
@@ -46,18 +46,18 @@ impl CrdGroup {
         }
     }
 
-    /// Group and version where a kind is served.
+    /// Group and version that serve a kind.
     fn home(self, kind: &Kind) -> (&str, &str) {
         if is_calico(kind) { self.group_version() } else { (&kind.group, &kind.version) }
     }
 
-    /// `group/resource`, as requests are counted.
+    /// `group/resource`, as in the counts of requests.
     pub(crate) fn resource(self, kind: &Kind) -> String {
         let (group, _) = self.home(kind);
         if group.is_empty() { kind.plural.to_string() } else { format!("{group}/{}", kind.plural) }
     }
 
-    /// The path of a kind's collection; without a namespace that of all namespaces.
+    /// The path of a kind's collection; an empty namespace stands for all.
     pub(crate) fn collection(self, kind: &Kind, namespace: &str) -> String {
         let (group, version) = self.home(kind);
         let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
@@ -87,7 +87,7 @@ pub(crate) fn watched_kinds() -> Vec<Kind> {
     kinds.into_iter().collect()
 }
 
-/// Those of them that have to be defined: Calico's, and third parties'.
+/// The watched kinds that have to be defined: Calico's, and third parties'.
 pub(crate) fn custom_kinds() -> Vec<Kind> {
     let third_party = [
         kinds::K8S_CLUSTER_NETWORK_POLICY,
@@ -106,7 +106,7 @@ pub(crate) fn definition(kind: &Kind, group: CrdGroup) -> Value {
         "kind": "CustomResourceDefinition",
         "metadata": {
             "name": format!("{}.{group}", kind.plural),
-            // Groups below k8s.io ask for it.
+            // Groups below k8s.io require it.
             "annotations": {"api-approved.kubernetes.io": "unapproved, a test's own"},
         },
         "spec": {
@@ -139,7 +139,7 @@ pub(crate) async fn install(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow
     served(rest, kind, group).await
 }
 
-/// Takes a kind's definition away, with its objects, and waits until it is gone entirely.
+/// Deletes a kind's definition with its objects, and waits until it is gone entirely.
 pub(crate) async fn uninstall(rest: &Rest, kind: &Kind, group: CrdGroup) -> anyhow::Result<()> {
     let path = definition_path(kind, group);
     rest.delete(&path).await?;

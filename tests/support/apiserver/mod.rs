@@ -1,11 +1,11 @@
 //! A real Kubernetes API server over a real etcd, for tests: found by [`need`], started on free ports, killed by process id,
 //! started again on the same data.
 //!
-//! There is nothing but the API server: no kubelet, scheduler or controller. Whoever needs pods with addresses, EndpointSlices
-//! or finished namespaces writes them. [`rest`] is the way in for writes, [`crds`] knows the custom resources, [`seed`] writes
-//! thousands of objects straight into etcd, [`counts`] says what the server was asked.
+//! There is only the API server: no kubelet, scheduler or controller. Tests that need pods with addresses, EndpointSlices
+//! or finished namespaces write them. [`rest`] is for writes, [`crds`] has the custom resources, [`seed`] writes
+//! thousands of objects straight into etcd, [`counts`] counts the requests.
 //!
-//! Users: `admin` may do everything. Every name of [`USERS`] is a plain user without groups, who may do what RBAC objects of the test allow.
+//! Users: `admin` may do everything. Every name of [`USERS`] is a plain user without groups, with the rights of the test's RBAC objects.
 
 #![allow(dead_code, reason = "every includer uses a part of it")]
 
@@ -30,18 +30,18 @@ use crate::need::{Program, need};
 use crate::real_etcd::{Etcd, TlsFiles, free_port, issue_certificates};
 use crate::wait::eventually;
 
-/// How long a started server may take until it is ready. Some 3 s on an idle machine.
+/// Longest time until a started server is ready. It takes some 3 s on an idle machine.
 const READY_WITHIN: Duration = Duration::from_secs(120);
-/// The namespace that the server makes for itself, some time after it says that it is ready.
+/// The namespace that the server creates for itself, some time after it is ready.
 const OWN_NAMESPACE: &str = "/api/v1/namespaces/kube-system";
-/// How often other ports are tried when somebody else took ours between choosing and starting.
+/// Most starts with other ports, if a port was taken between choosing and starting.
 const PORT_ATTEMPTS: u32 = 3;
-/// How much of the server's log a failure shows.
+/// Bytes of the server's log that a failure shows.
 const LOG_TAIL: usize = 4_000;
 
-/// Plain users, besides `admin`: the one that has our ClusterRole, and more for roles with something missing.
+/// Plain users besides `admin` and [`variant`]s.
 pub(crate) const USERS: &[&str] = &["bulrush"];
-/// How many further plain users there are: [`variant`].
+/// Number of further plain users, for reduced roles: [`variant`].
 pub(crate) const VARIANTS: usize = 64;
 
 /// One of [`VARIANTS`] plain users.
@@ -55,7 +55,7 @@ pub(crate) fn token(user: &str) -> String {
     format!("token-of-{user}")
 }
 
-/// How somebody proves who they are, in a kubeconfig.
+/// Credentials in a kubeconfig.
 #[derive(Clone, Debug)]
 pub(crate) enum Auth {
     /// A token in the file itself.
@@ -64,7 +64,7 @@ pub(crate) enum Auth {
     TokenFile(PathBuf),
 }
 
-/// What is special about a server.
+/// Special settings of a server.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
     /// Further flags of kube-apiserver.
@@ -84,12 +84,12 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server and waits until it is ready and has made its own namespace. `None`: it is left out, the test returns.
+    /// Starts a server and waits until it is ready and has created its own namespace. `None`: kube-apiserver is left out, the test returns.
     pub(crate) async fn start() -> Option<Self> {
         Self::start_with(Options::default()).await
     }
 
-    /// The same, with something special.
+    /// The same, with special settings.
     pub(crate) async fn start_with(options: Options) -> Option<Self> {
         let program = need(Program::KubeApiserver)?;
         let dir = TempDir::new().unwrap();
@@ -105,7 +105,7 @@ impl ApiServer {
         panic!("kube-apiserver ended {PORT_ATTEMPTS} times right after its start:\n{}", server.log_tail());
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))
     }
@@ -130,7 +130,7 @@ impl ApiServer {
         self.client_as(Some(token(user)))
     }
 
-    /// A client with this token, or one that says nothing about itself.
+    /// A client with this token, or without credentials.
     pub(crate) fn client_as(&self, token: Option<String>) -> kube::Client {
         let mut config = Config::new(self.url().parse().unwrap());
         let pem = rustls_pki_types::pem::PemObject::pem_file_iter(&self.tls.ca).unwrap();
@@ -143,7 +143,7 @@ impl ApiServer {
         kube::Client::try_from(config).unwrap()
     }
 
-    /// A way to write to it, as `admin`. Belongs to the runtime that calls.
+    /// A REST client as `admin`. Belongs to the runtime that calls.
     pub(crate) fn rest(&self) -> Rest {
         Rest::new(self.client("admin"))
     }
@@ -171,7 +171,7 @@ impl ApiServer {
         path
     }
 
-    /// Kills the server as a crash would. Its etcd goes on.
+    /// Kills the server like a crash. Its etcd goes on.
     pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -195,7 +195,7 @@ impl ApiServer {
         panic!("kube-apiserver ended {PORT_ATTEMPTS} times right after its restart:\n{}", self.log_tail());
     }
 
-    /// Starts the server; false if it ended at once, because somebody else took a port in between.
+    /// Starts the server; false if it ended at once, because a port was taken in between.
     async fn try_run(&mut self) -> bool {
         let dir = self.dir.path();
         let path = |name: &str| dir.join(name).display().to_string();
@@ -239,11 +239,11 @@ impl ApiServer {
         outcome.await.unwrap_or_else(|error| panic!("{error:#}:\n{}", self.log_tail()))
     }
 
-    /// Whether the process is gone. Looks without waiting for it, so that a shared reference is enough.
+    /// Whether the process has ended. Does not wait for it, so that a shared reference is enough.
     fn has_ended(&self) -> bool {
         let Some(child) = &self.child else { return true };
         let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap_or_default();
-        // After the command in parentheses comes the state; Z is a process that ended and was not waited for.
+        // The state comes after the command in parentheses; Z is an ended process that was not waited for.
         stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
     }
 
@@ -259,7 +259,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// Keys, tokens and what is to be audited: requests of plain users and of service accounts, which are what tests count.
+/// Writes keys, tokens and the audit policy: requests of plain users and of service accounts are audited, which tests count.
 fn write_files(dir: &Path) {
     let key = KeyPair::generate().unwrap();
     fs::write(dir.join("service-account.key"), key.serialize_pem()).unwrap();

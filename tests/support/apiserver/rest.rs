@@ -1,6 +1,6 @@
 //! Plain REST for tests: JSON in, JSON out, by path.
 //!
-//! Bodies are [`Value`]s, so that a test can write what no typed client would. Many writes go over a few kept-alive
+//! Bodies are [`Value`]s, so that a test can write objects that no typed client would. Many writes go over a few kept-alive
 //! connections at once.
 
 use std::fmt;
@@ -12,10 +12,10 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use serde_json::Value;
 
-/// Writes under way at once. The server has two cores to itself at best; more would only queue.
+/// Writes under way at once. The server has two cores at best; more writes would only wait.
 const PARALLEL: usize = 8;
 
-/// A failed request: what the server said.
+/// A failed request, with the server's answer.
 #[derive(Debug)]
 pub(crate) struct Refused {
     /// HTTP status.
@@ -32,7 +32,7 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// A way to an API server, as somebody.
+/// A client of an API server, as one user.
 #[derive(Clone)]
 pub(crate) struct Rest {
     client: kube::Client,
@@ -147,7 +147,7 @@ impl Rest {
         self.send_json(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await
     }
 
-    /// The same; a field that the server does not know is a mistake.
+    /// The same, but a field that the server does not know is an error.
     pub(crate) async fn apply_strictly(&self, path: &str, object: &Value) -> anyhow::Result<Value> {
         let path = format!("{path}?fieldManager=test&force=true&fieldValidation=Strict");
         self.send_json(Method::PATCH, &path, "application/apply-patch+yaml", Some(object)).await

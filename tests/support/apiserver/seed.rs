@@ -1,7 +1,7 @@
-//! Fast population: objects written straight into the API server's etcd, as JSON, which it reads as it reads its own format.
+//! Fast population: objects written straight into the API server's etcd, as JSON, which it reads like its own format.
 //!
 //! A REST call per object (two for a pod with a status) takes some milliseconds; a transaction with a hundred objects takes
-//! as long. What the server would have filled in (uid, creation time) is filled in here. Nothing is validated or defaulted
+//! as long. Fields that the server would have filled in (uid, creation time) are filled in here. Nothing is validated or defaulted
 //! until the server decodes it.
 
 use anyhow::{Context as _, ensure};
@@ -14,7 +14,7 @@ use super::ApiServer;
 const PER_TRANSACTION: usize = 100;
 
 impl ApiServer {
-    /// Stores objects. `resource` is the lower-case plural; the objects say group, version, namespace and name.
+    /// Stores objects. `resource` is the lower-case plural; the objects have group, version, namespace and name.
     pub(crate) async fn seed(&self, resource: &str, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<usize> {
         let mut etcd = self.etcd.client().await;
         let mut writes = Vec::new();
@@ -29,7 +29,7 @@ impl ApiServer {
         Ok(writes.len())
     }
 
-    /// Removes stored objects, unseen by an API server that is away. Of the objects only group, namespace and name count.
+    /// Removes stored objects, unseen by an API server that is away. Only group, namespace and name of the objects are used.
     pub(crate) async fn erase(&self, resource: &str, objects: impl IntoIterator<Item = Value>) -> anyhow::Result<()> {
         let mut etcd = self.etcd.client().await;
         for object in objects {
@@ -40,7 +40,7 @@ impl ApiServer {
         Ok(())
     }
 
-    /// Makes etcd forget everything but the present.
+    /// Compacts etcd's history up to the present.
     pub(crate) async fn compact(&self) -> anyhow::Result<()> {
         let mut etcd = self.etcd.client().await;
         let now = etcd.get("x", None).await?.header().context("an answer has a header")?.revision();
@@ -49,7 +49,7 @@ impl ApiServer {
     }
 }
 
-/// Where the API server keeps an object.
+/// The key of an object in the API server's etcd.
 fn key_of(resource: &str, object: &Value) -> Option<String> {
     let metadata = &object["metadata"];
     let name = metadata["name"].as_str()?;
@@ -61,14 +61,14 @@ fn key_of(resource: &str, object: &Value) -> Option<String> {
     let folder = match resource {
         "nodes" => "minions".to_owned(),
         "services" => "services/specs".to_owned(),
-        // Built-in kinds of whatever group have no group in their path; custom ones do.
+        // Paths of built-in kinds have no group; paths of custom kinds do.
         _ if group.is_empty() || ["discovery.k8s.io", "networking.k8s.io"].contains(&group) => resource.to_owned(),
         _ => format!("{group}/{resource}"),
     };
     Some(format!("/registry/{folder}/{name}"))
 }
 
-/// Fills in what the API server gives every object.
+/// Fills in the fields that the API server adds to every object.
 fn complete(object: &mut Value) {
     let metadata = &mut object["metadata"];
     for (field, value) in [("uid", json!(uid())), ("creationTimestamp", json!("2026-01-02T03:04:05Z"))] {

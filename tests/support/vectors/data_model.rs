@@ -1,27 +1,27 @@
-//! Plays the data-model vectors: a datastore's content and events in, what arrives at the snapshot cache's door out.
+//! Plays the data-model vectors: from a datastore's content and events to the updates that enter the snapshot cache.
 //!
-//! Every case's content goes into a [`Store`]; kind watches, watcher caches, the watcher syncer and the validation stage make of it
-//! what they make in the daemon; what arrives is compared byte for byte, after the lists and after every event. A case that
-//! cannot be read fails. What we do differently on purpose is said in two places, [`expected_statuses`] and [`lean`].
+//! Every case's content goes into a [`Store`], and through kind watches, watcher caches, the watcher syncer and the validation stage as in
+//! the daemon. The updates are compared byte for byte, after the lists and after every event. A case that
+//! cannot be read fails. Differences on purpose are in two places, [`expected_statuses`] and [`lean`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bulrush::calico::pipelines;
+use bulrush::calico::processors::Context;
 use bulrush::datastore::memory::MemoryStore;
 use bulrush::datastore::{Datastore, Dialect, Event, Kind, Malformed, Object, ObjectId};
 use bulrush::decoupler;
+use bulrush::demand::Demand;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
-use bulrush::model::{Revision, SyncerEvent, UpdateType, aside};
-use bulrush::problems::ProblemBook;
+use bulrush::model::SyncerName;
+use bulrush::model::{Revision, SyncerEvent, UpdateType};
+use bulrush::pipeline::Stages;
 use bulrush::syncer::kind_watch::KindHub;
-use bulrush::syncer::pipelines::Source;
-use bulrush::syncer::processors::Context;
-use bulrush::syncer::watcher_cache::WatcherCache;
-use bulrush::syncer::watcher_syncer::WatcherSyncer;
-use bulrush::validate::filter::ValidationFilter;
+use bulrush::syncer::spec::PipelineSpec;
+use bulrush::syncer::spec::Source;
 use serde_json::Value as Json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -33,17 +33,17 @@ use crate::paused::in_paused_time;
 /// Kinds that Kubernetes itself serves: items of their lists carry no `apiVersion` and `kind`.
 pub(crate) const BUILT_IN_GROUPS: &[&str] = &["", "networking.k8s.io", "discovery.k8s.io"];
 
-/// How long a step may take, in paused time: longer than any pause that a fault of the datastore can cause.
+/// Longest time for a step, in paused time: longer than any pause that a fault of the datastore can cause.
 const SETTLE: Duration = Duration::from_secs(30);
 
-/// The parts that a case may have. Any other one would be passed over unseen.
+/// The parts that a case may have. Any other part would be ignored.
 const INPUTS: &[&str] = &["initial", "missingKinds", "etcd", "events"];
 
 /// One case of the vectors.
 pub(crate) struct Case {
-    /// Its name, and for one that is not the repository's also its file.
+    /// Its name; also its file, if it is not the repository's.
     name: String,
-    pub(crate) syncer: SyncerType,
+    pub(crate) syncer: SyncerName,
     /// `kdd-v1`, `kdd-v3` or `etcd`.
     pub(crate) datastore: String,
     /// The options of processors.
@@ -62,11 +62,11 @@ impl Case {
         let input = json["input"].as_object().unwrap_or_else(|| panic!("{name}: no input"));
         let unknown = input.keys().find(|input| !INPUTS.contains(&input.as_str()));
         assert!(unknown.is_none(), "{name}: unknown input {unknown:?}, known are {INPUTS:?}");
-        let syncer = SyncerType::from_name(syncer).unwrap_or_else(|| panic!("{name}: unknown syncer {syncer:?}"));
+        let syncer = SyncerName::intern(syncer).unwrap_or_else(|_| panic!("{name}: unknown syncer {syncer:?}"));
         Self { context: context(&name, &json), is_ours: file.is_ours, name, syncer, datastore, json }
     }
 
-    /// Whether objects of these kinds appear in it.
+    /// Whether it contains objects of these kinds.
     fn feeds(&self, kinds: &[Kind]) -> bool {
         let input = &self.json["input"];
         let is_object = |json: &Json| {
@@ -102,11 +102,11 @@ fn cases() -> Vec<Case> {
 
 /// Runs all cases for which there are sources, each in a new store.
 ///
-/// With `owns`, sources are a part of a pipeline: only cases with objects of their kinds are run, and only the keys that
-/// `owns` names are compared. Returns how many of the cases that ran are the repository's.
+/// With `owns`, the sources are a part of a pipeline: only cases with objects of their kinds are run, and only keys for which
+/// `owns` is true are compared. Returns the number of the repository's cases that ran.
 ///
 /// # Panics
-/// With the differences of all cases, or when cases cannot be read.
+/// A case differs, or cannot be read; the message has the differences of all cases.
 pub(crate) fn run_all<S: Store>(
     sources: impl Fn(&Case) -> Vec<Source>,
     owns: Option<fn(&str) -> bool>,
@@ -130,7 +130,7 @@ pub(crate) fn run_all<S: Store>(
     ours
 }
 
-/// The form in which a key was sent.
+/// The last sent form of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sent {
     value: Option<String>,
@@ -146,17 +146,17 @@ struct Output {
     statuses: Vec<String>,
 }
 
-/// Where the content of a case is while it runs.
+/// The datastore of a running case.
 pub(crate) trait Store {
     /// The source of the pipeline.
     fn datastore(&self) -> Arc<dyn Datastore>;
-    /// The kind is not known to the datastore.
+    /// Makes the kind unknown to the datastore.
     fn set_absent(&self, kind: &Kind);
     /// Replaces the content of a kind; earlier positions expire.
     fn load(&self, kind: &Kind, objects: Vec<Object>, revision: Revision);
-    /// Something happens.
+    /// Applies an event.
     fn change(&self, kind: &Kind, event: Event, revision: Revision);
-    /// The position moves without a change.
+    /// Moves the position without a change.
     fn bookmark(&self, kind: &Kind, revision: Revision);
 }
 
@@ -186,7 +186,7 @@ fn list(json: &Json) -> &[Json] {
     json.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// The statuses that we owe. Where Calico never gets in sync because of one object that it cannot read, we do: one bad object
+/// The statuses that we have to send. Calico never gets in sync if it cannot read an object; we do, because a bad object
 /// affects only itself.
 fn expected_statuses(statuses: &Json, is_start: bool) -> Vec<String> {
     let mut statuses: Vec<String> =
@@ -260,26 +260,16 @@ struct World<'a, S> {
 
 impl<'a, S: Store> World<'a, S> {
     fn start(case: &'a Case, sources: Vec<Source>, store: S) -> Self {
-        let syncer = case.syncer;
-        let metrics = SyncerMetrics::unregistered(syncer);
-        let problems = ProblemBook::new(syncer);
-        let mut kinds = Vec::new();
-        let new_cache = |source: Source| {
-            kinds.extend(source.kinds.iter().cloned());
-            WatcherCache::new(source.name, source.kinds, source.processor, metrics.clone(), problems.clone())
-        };
-        let caches = sources.into_iter().map(new_cache).collect();
+        let kinds = sources.iter().flat_map(|source| source.kinds.iter().cloned()).collect();
+        let spec = PipelineSpec { syncer: case.syncer, sources, rules: pipelines::RULES, counts: None };
         let mut hub = KindHub::new(store.datastore(), 1);
-        let (to_filter, from_syncer) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
-        let (to_cache, received) = decoupler::channel(decoupler::DEFAULT_CAPACITY);
+        let metrics = SyncerMetrics::unregistered();
+        let (stages, received) = Stages::new(spec, &metrics, &mut hub, Demand::default());
         let cancel = CancellationToken::new();
         let mut world = Self { case, kinds, store, etcd_revision: 1, received, cancel, tasks: JoinSet::new() };
         world.fill();
-        let syncer = WatcherSyncer::new(syncer, caches, &mut hub, to_filter);
-        let filter = ValidationFilter::new(metrics, problems, None);
         world.tasks.spawn(hub.run(world.cancel.clone()));
-        world.tasks.spawn(syncer.run(world.cancel.clone()));
-        world.tasks.spawn(filter.run(from_syncer, to_cache, world.cancel.clone()));
+        world.tasks.spawn(stages.run(world.cancel.clone()));
         world
     }
 
@@ -339,14 +329,14 @@ impl<'a, S: Store> World<'a, S> {
         Some((kind, object))
     }
 
-    /// An object of etcd, or why it is not one.
+    /// An object of etcd, or the reason why the value is none.
     fn etcd_object(&self, id: ObjectId, value: &str) -> Result<Object, String> {
         serde_json::from_str::<serde::de::IgnoredAny>(value).map_err(|error| error.to_string())?;
         let revision = self.etcd_revision.to_string().into();
         Ok(Object { id, revision, dialect: Dialect::Etcd, body: value.to_owned().into() })
     }
 
-    /// Lets an event happen.
+    /// Applies an event of the case.
     fn event(&mut self, event: &Json) {
         match text(event, "type") {
             action @ ("PUT" | "DELETE") => {
@@ -390,11 +380,11 @@ impl<'a, S: Store> World<'a, S> {
         }
     }
 
-    /// Waits until nothing moves any more, and returns what arrived.
+    /// Waits until nothing moves any more, and returns the updates and statuses that arrived.
     async fn settle(&mut self) -> Output {
         let mut events = Vec::new();
         let until = tokio::time::Instant::now() + SETTLE;
-        // In paused time the clock moves only when no task can: then everything has arrived.
+        // In paused time the clock moves only when no task can run: then everything has arrived.
         while let Ok(count) = tokio::time::timeout_at(until, self.received.recv_batch(&mut events, 1)).await {
             assert_ne!(count, 0, "the pipeline runs");
         }
@@ -404,8 +394,8 @@ impl<'a, S: Store> World<'a, S> {
                 SyncerEvent::Status(status) => output.statuses.push(status.to_string()),
                 SyncerEvent::Progress(_) => {}
                 SyncerEvent::Updates(updates) => {
-                    // The cases are of the development branch, whose agents are told nothing of what is aside.
-                    for update in updates.into_iter().filter(|update| !aside::is_aside(&update.key)) {
+                    // The cases are of the development branch, whose agents get no key that is carried aside.
+                    for update in updates.into_iter().filter(|update| !update.key.is_aside()) {
                         assert!(update.ttl.is_zero());
                         let update_type = match update.update_type {
                             UpdateType::New => "new",
@@ -460,13 +450,13 @@ fn compare(
         }
     }
     let statuses = expected_statuses(&expected["statuses"], step == "list");
-    // A part of a pipeline may miss the kinds that the case's statuses are about.
+    // A part of a pipeline may not have the kinds that decide the case's statuses.
     if owns.is_none() && statuses != output.statuses {
         let _ = write!(differences, "\n  {step}: statuses\n    want {statuses:?}\n    got  {:?}", output.statuses);
     }
 }
 
-/// The harness itself notices what it should.
+/// A case with a wrong expectation fails.
 #[test]
 fn a_wrong_vector_is_noticed() {
     let file = files::File { path: "none".into(), content: Json::Null, is_ours: true };

@@ -1,4 +1,4 @@
-//! Where the vectors are, and what their files hold.
+//! The files of the vectors: their folders and their content.
 
 use std::path::{Path, PathBuf};
 
@@ -10,24 +10,24 @@ const FURTHER: &str = "BULRUSH_VECTORS";
 /// The parts of a folder of vectors, each a folder of its own.
 const PARTS: [&str; 2] = ["data-model", "wire"];
 
-/// How the names of files of vectors end: plain JSON, and JSON that is compressed, as large files of the repository are.
+/// Endings of the names of vectors' files: plain JSON, and compressed JSON for the repository's large files.
 const ENDINGS: [&str; 2] = [".json", COMPRESSED];
 
-/// How the names of compressed files end.
+/// Ending of the names of compressed files.
 const COMPRESSED: &str = ".json.zst";
 
 /// A file of vectors.
 pub(crate) struct File {
     pub(crate) path: PathBuf,
     pub(crate) content: Json,
-    /// It belongs to the repository, whose vectors are complete. A folder of further vectors may lack anything.
+    /// Whether it belongs to the repository, whose vectors are complete. A folder of further vectors may be incomplete.
     pub(crate) is_ours: bool,
 }
 
 /// All files of a part: the repository's, then the further ones.
 ///
 /// # Panics
-/// When a folder or a file cannot be read, or a folder has no vectors; the message says what to do about it.
+/// A folder or a file cannot be read, or a folder has no vectors; the message says what to do.
 pub(crate) fn read(part: &str) -> Vec<File> {
     let ours = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/vectors");
     let further = std::env::var_os(FURTHER).filter(|folder| !folder.is_empty()).map(PathBuf::from);

@@ -1,14 +1,14 @@
-//! The one deliberate difference from Typha's bytes: `metadata.managedFields` of Kubernetes' objects.
+//! The only deliberate difference from Typha's bytes: `metadata.managedFields` of Kubernetes' objects.
 //!
-//! Shared by everything that holds values against the data-model vectors, which hold Typha's.
+//! Shared by all tests that compare values with the data-model vectors, which hold Typha's bytes.
 
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
 
-/// The value that we owe where a vector holds `value`: without managed fields, unless it comes from etcd.
+/// The value that we have to send where a vector has `value`: without managed fields, unless it comes from etcd.
 ///
 /// # Panics
-/// When the value has managed fields that are not where whole objects have them.
+/// The value has managed fields outside of an object's metadata.
 pub(crate) fn owed(value: &str, datastore: &str) -> String {
     const FIELD: &str = "\"managedFields\":";
     if datastore == "etcd" {
@@ -29,7 +29,7 @@ pub(crate) fn owed(value: &str, datastore: &str) -> String {
 }
 
 #[test]
-fn managed_fields_go_and_nothing_else_does() {
+fn only_managed_fields_are_removed() {
     let value = r#"{"metadata":{"name":"a","managedFields":[{"a":"]"},{}]},"spec":{}}"#;
     assert_eq!(owed(value, "kdd-v1"), r#"{"metadata":{"name":"a"},"spec":{}}"#);
     assert_eq!(owed(value, "etcd"), value);

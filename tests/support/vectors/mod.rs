@@ -1,6 +1,6 @@
-//! The vectors of `tests/vectors`: recorded with Calico's own programs, and what ours are held against.
+//! The vectors of `tests/vectors`: recorded with Calico's own programs, and compared with ours.
 //!
-//! Unit tests of the library and the integration tests read them with this one reader.
+//! The library's unit tests and the integration tests share this reader.
 
 pub(crate) mod data_model;
 pub(crate) mod files;

@@ -24,7 +24,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* A ClusterRole belongs to no namespace: its name says which release it is of, unless that is the usual one. */}}
+{{/* A ClusterRole belongs to no namespace, so its name contains the release's name. */}}
 {{- define "bulrush.clusterRole" -}}
 {{- include "bulrush.fullname" . -}}
 {{- end -}}
@@ -58,7 +58,7 @@ k8s-app: {{ include "bulrush.app" . }}
 {{- end -}}
 {{- end -}}
 
-{{/* What a probe asks. */}}
+{{/* Host, path and port of a probe. */}}
 {{- define "bulrush.probe" -}}
 httpGet:
   {{- if .root.Values.hostNetwork }}
@@ -73,7 +73,7 @@ httpGet:
 {{- and .Values.test.enabled (or (not .Values.tls.enabled) (ne .Values.test.tls.secretName "")) -}}
 {{- end -}}
 
-{{/* Options that ports, probes and mounts follow from, in small letters, and the value to set instead. */}}
+{{/* Options that ports, probes and mounts depend on, in small letters, and the value to set instead. */}}
 {{- define "bulrush.ownOptions" -}}
 serverport: set service.targetPort
 healthenabled: the probes need it
@@ -88,7 +88,7 @@ serverkeyfile: set tls.secretName and tls.keyKey
 cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
 {{- end -}}
 
-{{/* Ends with a message if `config` or `extraEnv` sets one of them: pods would be asked at one port and listen at another. */}}
+{{/* Fails with a message if `config` or `extraEnv` sets one of them: else probes could ask one port, and pods listen on another. */}}
 {{- define "bulrush.refuse" -}}
 {{- $own := include "bulrush.ownOptions" . | fromYaml -}}
 {{- range $name, $_ := .Values.config -}}
@@ -106,7 +106,7 @@ cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
 {{- end -}}
 {{- end -}}
 
-{{/* The options that follow from values; what `config` says counts more. */}}
+{{/* The options that follow from values; settings in `config` count more. */}}
 {{- define "bulrush.options" -}}
 {{- include "bulrush.refuse" . -}}
 {{- $options := dict
@@ -148,7 +148,7 @@ cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
 {{- $options | toYaml -}}
 {{- end -}}
 
-{{/* A value as typha.cfg takes it: numbers without an exponent, and in backticks what would begin a comment. */}}
+{{/* A value as typha.cfg takes it: numbers without an exponent; text that would begin a comment is in backticks. */}}
 {{- define "bulrush.value" -}}
 {{- $text := . | toString -}}
 {{- if kindIs "float64" . -}}{{- if eq (floor .) . -}}{{- $text = . | int64 | toString -}}{{- end -}}{{- end -}}

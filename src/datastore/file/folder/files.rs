@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::FileError;
 use super::super::parse::{Digest, Identity, ParseError, Resource};
 use super::super::scan::{FileRead, Found, Scan, Stamp};
+use super::super::status::FileError;
 
 /// How long a file must be still before objects that are missing in it count as deleted, and before it counts at the first load. A
 /// program that writes several documents rarely pauses for so long between two of them.

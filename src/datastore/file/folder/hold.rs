@@ -7,9 +7,9 @@ use std::time::Duration;
 use sha2::{Digest as _, Sha256};
 use tokio::time::Instant;
 
-use super::super::FileError;
 use super::super::parse::Identity;
 use super::super::scan::CONFIRM_FILE;
+use super::super::status::FileError;
 use super::files::SETTLE;
 
 /// A reload may delete this many objects without being held, however few there are.

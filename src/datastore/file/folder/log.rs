@@ -1,10 +1,12 @@
 //! The changes of the last reloads, for watches that follow them. Bounded: a watch that is too far behind has to list again.
 
 use std::collections::VecDeque;
+use std::path::Path;
 use std::sync::Arc;
 
-use super::super::super::{Event, Kind};
 use super::super::parse::Resource;
+use crate::datastore::inlet::Event;
+use crate::datastore::selection::Selection;
 use crate::model::Revision;
 
 /// Reloads that a watch may be behind; a later one has to list again.
@@ -32,19 +34,39 @@ pub(in super::super) struct Change {
     pub(super) resource: Resource,
     /// Version of `resource`.
     pub(super) revision: Revision,
-    pub(super) deleted: bool,
+    /// The file that has it, or had it last.
+    pub(super) file: Arc<Path>,
+    pub(super) act: Act,
+}
+
+/// The nature of a change.
+#[derive(Clone, Debug)]
+pub(super) enum Act {
+    /// Created or changed.
+    Put,
+    /// The same as before, in another file.
+    Moved {
+        /// The file that had it.
+        from: Arc<Path>,
+    },
+    /// Gone.
+    Deleted,
 }
 
 impl Change {
-    /// Whether it concerns the kind.
-    pub(in super::super) fn is_of(&self, kind: &Kind) -> bool {
-        self.resource.is_of(kind)
-    }
-
-    /// The change as watches report it.
-    pub(in super::super) fn event(&self) -> Event {
+    /// The change as a watch of the selection reports it, but for labels; `None`: it does not concern the selection.
+    pub(in super::super) fn event(&self, selection: &Selection) -> Option<Event> {
+        if !self.resource.may_be_of(selection) {
+            return None;
+        }
+        let is_in = selection.may_be_in(&self.file);
+        let put = match &self.act {
+            Act::Moved { from } if selection.may_be_in(from) == is_in => return None,
+            Act::Put | Act::Moved { .. } => is_in,
+            Act::Deleted => false,
+        };
         let object = self.resource.object(&self.revision);
-        if self.deleted { Event::Delete { id: object.id.clone(), last: Some(object) } } else { Event::Put(object) }
+        Some(if put { Event::Put(object) } else { Event::Delete { id: object.id.clone(), last: Some(object) } })
     }
 }
 

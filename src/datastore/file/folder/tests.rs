@@ -12,8 +12,9 @@ use sha2::Digest as _;
 use super::super::parse::parse;
 use super::super::scan::{FileRead, Found};
 use super::*;
+use crate::calico::catalog::catalog;
+use crate::calico::kinds;
 use crate::datastore::Event;
-use crate::model::kinds;
 
 /// Files that count at once are older than anything waits.
 const OLD: Duration = Duration::from_secs(3_600);
@@ -43,7 +44,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        Self::with(Folder::new(QUIET, false))
+        Self::with(Folder::new(QUIET, false, catalog(None)))
     }
 
     fn with(folder: Folder) -> Self {
@@ -87,8 +88,8 @@ impl Bench {
         held.split("write ").nth(1).and_then(|rest| rest.split(' ').next()).expect("a code").to_owned()
     }
 
-    fn names(&self) -> Vec<String> {
-        let objects = self.folder.objects(&kinds::IP_POOL).1;
+    fn names(&mut self) -> Vec<String> {
+        let objects = self.folder.objects(&kinds::IP_POOL.into()).1;
         objects.iter().map(|(resource, at)| format!("{}@{at}", resource.identity.id)).collect()
     }
 }
@@ -108,7 +109,7 @@ impl Tree {
             let read = if known.get(&path) == Some(&digest) {
                 FileRead::Unchanged
             } else {
-                let parsed = parse(&path, text.as_bytes()).map(Arc::from);
+                let parsed = parse(&path, text.as_bytes(), &catalog(None)).map(Arc::from);
                 FileRead::Read { digest, empty: text.is_empty(), parsed }
             };
             let age = self.ages.get(name).copied().unwrap_or(OLD);
@@ -158,7 +159,9 @@ fn a_reload_changes_only_what_changed() {
     let changes = bench.folder.changes_after(1).unwrap();
     let texts: Vec<_> = changes
         .iter()
-        .flat_map(|(version, changes)| changes.iter().map(move |change| (version, change.event())))
+        .flat_map(|(version, changes)| {
+            changes.iter().filter_map(move |change| Some((version, change.event(&kinds::IP_POOL.into())?)))
+        })
         .map(|(version, event)| match event {
             Event::Put(object) => format!("{version}: put {}@{}", object.id, object.revision),
             Event::Delete { id, last } => format!("{version}: delete {id}, was {}", last.unwrap().revision),
@@ -181,7 +184,7 @@ fn an_empty_folder_is_loaded_at_first_only_on_demand() {
     assert_eq!(bench.settle(&comment), applied(0, 0));
     let status = bench.folder.status();
     assert_eq!((status.version, status.held), (1, None));
-    let mut bench = Bench::with(Folder::new(QUIET, true));
+    let mut bench = Bench::with(Folder::new(QUIET, true, catalog(None)));
     assert_eq!(bench.settle(&Tree::default()), applied(0, 0));
     assert_eq!(bench.folder.status().held, None);
 }
@@ -213,7 +216,7 @@ fn a_first_load_waits_until_every_file_is_good() {
         }
         assert_eq!(bench.settle(&good), applied(2, 0), "{named}");
         assert_eq!((bench.folder.status().held, bench.folder.status().errors), (None, vec![]));
-        let mut bench = Bench::with(Folder::new(QUIET, true));
+        let mut bench = Bench::with(Folder::new(QUIET, true, catalog(None)));
         assert_eq!(bench.settle(&bad), applied(1, 0), "{named}");
         assert_eq!(bench.names(), ["a@1"]);
     }
@@ -225,6 +228,28 @@ fn a_resource_in_two_files_does_not_keep_a_first_load_waiting() {
     let both = Tree::of(&[("a.yaml", &pool("a", "1")), ("b.yaml", &pool("a", "2"))]);
     assert_eq!(bench.settle(&both), applied(1, 0));
     assert_eq!(bench.folder.status().error_count, 1);
+}
+
+#[test]
+fn moving_a_resource_out_of_the_selected_part_deletes_it_there_alone() {
+    let mut bench = Bench::loaded(&Tree::of(&[("in/a.yaml", &[pool("a", "1"), pool("b", "1")].concat())]));
+    let whole = Selection::from(kinds::IP_POOL);
+    let part = whole.clone().below("in");
+    assert_eq!(bench.folder.objects(&part).1.len(), 2);
+    bench.settle(&Tree::of(&[("in/a.yaml", &pool("a", "1")), ("inside.yaml", &pool("b", "1"))]));
+    bench.settle(&Tree::of(&[("in/c.yaml", &pool("a", "1")), ("in/sub/b.yaml", &pool("b", "1"))]));
+    let told = |selection: &Selection| -> Vec<String> {
+        let changes = bench.folder.changes_after(1).unwrap();
+        let events =
+            changes.iter().flat_map(|(_, changes)| changes.iter().filter_map(|change| change.event(selection)));
+        let words = events.map(|event| match event {
+            Event::Put(object) => format!("put {}@{}", object.id, object.revision),
+            Event::Delete { id, .. } => format!("delete {id}"),
+            Event::Malformed(_) => unreachable!("files have none"),
+        });
+        words.collect()
+    };
+    assert_eq!((told(&whole), told(&part)), (vec![], vec!["delete b".to_owned(), "put b@1".to_owned()]));
 }
 
 #[test]

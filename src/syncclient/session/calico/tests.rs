@@ -1,8 +1,8 @@
 //! Servers that keep the rules and servers that do not.
 
 use super::*;
-use crate::model::SyncerType;
-use crate::model::release::Release;
+use crate::calico::release::Release;
+use crate::calico::syncers::FELIX;
 use crate::syncproto::format::{SeqRange, WireFormat};
 use crate::syncproto::gob_format::{GobPlain, GobSnappy};
 use crate::syncproto::messages::Ping;
@@ -11,7 +11,7 @@ fn identity() -> Identity {
     Identity {
         agent: "agent".to_owned(),
         version: "1".to_owned(),
-        syncer: SyncerType::Felix,
+        syncer: FELIX,
         prefixes: Vec::new(),
         dialect: Release::Master,
     }

@@ -1,9 +1,9 @@
-//! Hostile streams: what the decoder holds, and that it gives up in time.
+//! Hostile streams: the decoder holds little memory, and gives up in time.
 
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::super::number::{put_int, put_uint};
-use super::super::schema::{NAME_PREFIX, id};
+use super::super::schema::{NAME_PREFIX, Struct, id};
 use super::super::{Decoder, Envelope, Error, ErrorClass, Limits, client_prefix, encode, server_prefix};
 use super::decode;
 use crate::syncproto::messages::{ClientHello, GobTime, Message, Pong, SerializedUpdate, ServerHello};
@@ -36,7 +36,7 @@ fn define_struct(id: i32, fields: &[(&str, i32)]) -> BytesMut {
 /// A frame with an envelope of type 64 that holds a message of this name and type.
 fn envelope(name: &str, type_id: i32, value: &[u8]) -> BytesMut {
     let mut body = BytesMut::new();
-    put_int(&mut body, id::ENVELOPE.into());
+    put_int(&mut body, Struct::Envelope.id().into());
     body.put_u8(1);
     put_uint(&mut body, (NAME_PREFIX.len() + name.len()) as u64);
     body.put_slice(NAME_PREFIX.as_bytes());
@@ -127,7 +127,7 @@ fn an_announced_frame_is_held_as_it_comes_and_not_before() {
 #[test]
 fn a_message_is_not_read_again_without_end() {
     const ELEMENTS: usize = 15_000;
-    let mut types = define_struct(id::ENVELOPE, &[("X", 65), ("Message", id::INTERFACE)]);
+    let mut types = define_struct(Struct::Envelope.id(), &[("X", 65), ("Message", id::INTERFACE)]);
     let mut slice = BytesMut::new();
     put_int(&mut slice, -65);
     slice.put_slice(&[2, 2]);
@@ -136,10 +136,10 @@ fn a_message_is_not_read_again_without_end() {
     types.unsplit(framed(&slice));
 
     let mut body = BytesMut::new();
-    put_int(&mut body, id::ENVELOPE.into());
+    put_int(&mut body, Struct::Envelope.id().into());
     body.put_u8(1);
     put_uint(&mut body, ELEMENTS as u64);
-    // The first element makes room for the count: a type that nobody knows, with a length. The second one has only a name
+    // The first element makes room for the count: an unknown type, with a length. The second one has only a name
     // here, and goes on in the next frame.
     body.put_slice(&[1, b'a']);
     put_int(&mut body, 9);
@@ -299,10 +299,10 @@ fn an_empty_frame_ends_the_stream() {
 #[test]
 fn a_frame_that_ends_where_an_integer_begins_ends_the_stream_as_in_go() {
     let hello = define_struct(65, &[("Version", id::STRING), ("ServerConnID", id::UINT)]);
-    let types = [define_struct(id::ENVELOPE, &[("Message", id::INTERFACE)]), hello].concat();
+    let types = [define_struct(Struct::Envelope.id(), &[("Message", id::INTERFACE)]), hello].concat();
     let message = |rest: &[u8]| {
         let mut body = BytesMut::new();
-        put_int(&mut body, id::ENVELOPE.into());
+        put_int(&mut body, Struct::Envelope.id().into());
         body.put_u8(1);
         body.put_slice(rest);
         [&types[..], &framed(&body)].concat()

@@ -1,4 +1,4 @@
-//! What is encoded is decoded, however it is cut; what is mutilated is refused without harm.
+//! Encoded messages are decoded, however they are cut; damaged ones are refused without harm.
 
 use bytes::{Bytes, BytesMut};
 use proptest::collection::vec;

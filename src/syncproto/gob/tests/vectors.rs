@@ -27,12 +27,19 @@ const LIKE_GO: Limits = Limits {
     ..Limits::client()
 };
 
-/// How a stream ended, as the vectors say it: what Go takes for the end of the stream is an orderly end.
-fn end_of(end: Result<(), Error>) -> Result<(), &'static str> {
+/// The end of a stream, in the vectors' words: bytes that mean the end of the stream to Go are an orderly end.
+fn end_of(end: Result<(), Error>) -> Result<(), String> {
     match end.map_err(|error| error.class()) {
         Ok(()) | Err(ErrorClass::EndOfStream) => Ok(()),
-        Err(class) => Err(class.as_str()),
+        Err(class) => Err(word(class)),
     }
+}
+
+/// The vectors' word for a class: its name in snake case.
+fn word(class: ErrorClass) -> String {
+    let name = format!("{class:?}");
+    let apart = name.chars().flat_map(|c| c.is_uppercase().then_some('_').into_iter().chain(c.to_lowercase()));
+    apart.skip(1).collect()
 }
 
 /// Random cuts, the same in every run.
@@ -48,7 +55,7 @@ fn splits(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
 }
 
 /// Decodes a snappy stream of gob.
-fn decode_snappy<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Envelope>, Result<(), &'static str>) {
+fn decode_snappy<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Envelope>, Result<(), String>) {
     let mut chunks = snappy::Decoder::new();
     let mut decoder = Decoder::new(LIKE_GO);
     let mut messages = Vec::new();
@@ -58,7 +65,7 @@ fn decode_snappy<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Envelop
             match chunks.next_chunk() {
                 Ok(Some(chunk)) => decoder.push(&chunk),
                 Ok(None) => break,
-                Err(_) => return (messages, Err("snappy")),
+                Err(_) => return (messages, Err("snappy".to_owned())),
             }
             loop {
                 match decoder.next() {
@@ -69,7 +76,7 @@ fn decode_snappy<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Envelop
             }
         }
     }
-    let end = chunks.finish().map_err(|_| "snappy").and(end_of(decoder.finish()));
+    let end = chunks.finish().map_err(|_| "snappy".to_owned()).and(end_of(decoder.finish()));
     (messages, end)
 }
 
@@ -82,7 +89,7 @@ fn vectors_of_streams_decode_as_go_decodes_them() {
         let expect = &vector["expect"];
         let expected_end = match text(expect, "outcome") {
             "ok" => Ok(()),
-            "error" => Err(text(expect, "error_class")),
+            "error" => Err(text(expect, "error_class").to_owned()),
             other => panic!("{name}: unknown outcome {other}"),
         };
         for pieces in splits(&bytes) {
@@ -282,7 +289,7 @@ fn time(out: &mut BytesMut, encoded: &[u8], case: &Value) {
         assert!(case["unix_sec"].is_number() && case["nsec"].is_number(), "a time has unix_sec and nsec: {case}");
         assert_eq!((&decoded["unix_sec"], &decoded["nsec"]), (&case["unix_sec"], &case["nsec"]), "{case}");
     }
-    // The same moment in UTC, which is what we send of our own; other zones are only ever sent back as they came.
+    // The same time in UTC, the only zone in which we send times of our own. Times in other zones are only sent back unchanged.
     let in_utc = GobTime::from_system_time(time.to_system_time().expect("a time in range"));
     assert_eq!(in_utc.0[1..13], bytes[1..13], "{case}");
     put_uint(out, time.0.len() as u64);

@@ -1,18 +1,16 @@
-//! That the invariants notice when they are broken.
+//! Each invariant notices when it is broken.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bulrush::calico::release::Release;
+use bulrush::calico::syncers::FELIX;
 use bulrush::metrics::SyncerMetrics;
-use bulrush::model::SyncerType;
-use bulrush::model::release::Release;
 use bulrush::model::{SyncerEvent, Value, no_revision};
 use bulrush::snapcache::SnapCache;
 
 use super::super::ledger::{Change, Note};
 use super::*;
-
-const FELIX: SyncerType = SyncerType::Felix;
 
 fn value(version: u64) -> Value {
     Value::raw(format!(r#"{{"labels":{{"version":"v{version}"}}}}"#))
@@ -42,8 +40,8 @@ fn agent(held: &[(&str, u64)]) -> Agent {
     }
 }
 
-/// A book in which `a` was put as 1 and 4 and deleted between, and `b` was put as 2; crumb 1 has a1 and b2 and came at 5 s,
-/// crumb 2 has a4 and b2 and came at `second` seconds.
+/// A book in which `a` was put as version 1, deleted, and put as version 4, and `b` was put as version 2. Crumb 1 has a1 and b2 and
+/// came at 5 s, crumb 2 has a4 and b2 and came at `second` seconds.
 fn book(second: u64) -> Book {
     let mut book = Book::default();
     book.begin("server");
@@ -52,7 +50,7 @@ fn book(second: u64) -> Book {
         ("a".into(), vec![change(1, true), change(3, false), change(4, true)]),
         ("b".into(), vec![change(2, true)]),
     ]);
-    let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(FELIX));
+    let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered());
     let mut notes = Vec::new();
     for (at, updates) in [(5, vec![put("a", 1), put("b", 2)]), (second, vec![put("a", 4)])] {
         cache.apply(vec![SyncerEvent::Updates(updates), SyncerEvent::Status(SyncStatus::InSync)]);
@@ -65,7 +63,7 @@ fn book(second: u64) -> Book {
 #[test]
 fn in_sync_with_the_newest_map_is_honest_and_with_an_outdated_or_partial_one_is_not() {
     assert_eq!(invariant_in_sync_is_honest(&book(6), &agent(&[("a", 4), ("b", 2)])), Ok(()));
-    // Crumb 2 came after the connection: what was there before is honest, too.
+    // Crumb 2 came after the connection, so crumb 1 is honest, too.
     assert_eq!(invariant_in_sync_is_honest(&book(11), &agent(&[("a", 1), ("b", 2)])), Ok(()));
     let words = invariant_in_sync_is_honest(&book(6), &agent(&[("a", 1), ("b", 2)])).unwrap_err();
     assert!(words.contains("older than the connection"), "{words}");
@@ -76,7 +74,7 @@ fn in_sync_with_the_newest_map_is_honest_and_with_an_outdated_or_partial_one_is_
 }
 
 #[test]
-fn a_state_is_held_against_the_crumb_it_claims() {
+fn a_state_is_compared_with_its_crumb() {
     assert_eq!(invariant_state_is_the_map_at(&book(6), &agent(&[("a", 1), ("b", 2)]), 1), Ok(()));
     assert!(invariant_state_is_the_map_at(&book(6), &agent(&[("a", 1), ("b", 2)]), 2).is_err());
     assert!(invariant_state_is_the_map_at(&book(6), &agent(&[]), 7).is_err());
@@ -85,7 +83,7 @@ fn a_state_is_held_against_the_crumb_it_claims() {
 }
 
 #[test]
-fn an_agent_of_an_old_release_holds_old_keys_and_is_judged_by_them() {
+fn the_state_of_an_agent_of_an_old_release_is_compared_in_its_own_keys() {
     let modern: Key = "/calico/v1/policy/GlobalNetworkPolicy//sec.p".into();
     let policy = |version: u64| {
         let value = Some(Value::raw(format!(r#"{{"tier":"sec","selector":"version == 'v{version}'"}}"#)));
@@ -94,7 +92,7 @@ fn an_agent_of_an_old_release_holds_old_keys_and_is_judged_by_them() {
     let mut book = Book::default();
     book.begin("server");
     book.truth.insert(modern.clone(), vec![Change { version: 1, present: true }]);
-    let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(FELIX));
+    let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered());
     cache.apply(vec![SyncerEvent::Updates(vec![policy(1)]), SyncerEvent::Status(SyncStatus::InSync)]);
     let note = Note::new(1, Duration::from_secs(5), FELIX, Arc::clone(&reader.newest()));
     book.crumbs.insert(("server", FELIX), vec![note]);
@@ -108,7 +106,7 @@ fn an_agent_of_an_old_release_holds_old_keys_and_is_judged_by_them() {
 }
 
 #[test]
-fn a_delete_needs_a_deletion_after_what_is_held() {
+fn a_delete_needs_a_deletion_after_the_held_version() {
     let judged =
         |agent: &Agent, key: &str| invariant_delete_is_real(deletion(&book(6), agent, &key.into()), &key.into());
     let held = agent(&[("a", 1), ("b", 2)]);
@@ -122,7 +120,7 @@ fn only_another_server_may_be_behind() {
     // The second server has been in sync without b; the first one has b.
     let two = |in_sync: bool| {
         let mut book = book(6);
-        let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered(FELIX));
+        let (mut cache, reader) = SnapCache::new(10, SyncerMetrics::unregistered());
         let status = if in_sync { SyncStatus::InSync } else { SyncStatus::ResyncInProgress };
         cache.apply(vec![SyncerEvent::Updates(vec![put("a", 4)]), SyncerEvent::Status(status)]);
         let behind = Note::new(2, Duration::from_secs(7), FELIX, Arc::clone(&reader.newest()));
@@ -137,11 +135,11 @@ fn only_another_server_may_be_behind() {
     let stayed = Agent { server: "server", ..moved.clone() };
     assert_eq!(deletion(&two(true), &stayed, &key), Deletion::Spurious(2), "this server has the key");
     let told = Agent { server: "behind", ..agent(&[("a", 4), ("b", 2)]) };
-    assert_eq!(deletion(&two(true), &told, &key), Deletion::Spurious(2), "this server itself has given it");
+    assert_eq!(deletion(&two(true), &told, &key), Deletion::Spurious(2), "this server itself has sent it");
 }
 
 #[test]
-fn versions_do_not_go_back_nor_come_from_nowhere() {
+fn versions_do_not_go_back_and_exist_in_the_datastore() {
     let judged = |agent: &Agent, version| invariant_no_step_back(&book(6), agent, &"a".into(), Some(version));
     let held = agent(&[("a", 4)]);
     assert_eq!(judged(&agent(&[("a", 1)]), 4), Ok(()));
@@ -165,7 +163,7 @@ fn gaps_early_statuses_and_wrong_types_are_noticed() {
 }
 
 #[test]
-fn the_final_state_is_held_against_cache_and_datastore() {
+fn the_final_state_is_compared_with_cache_and_datastore() {
     let store = MemoryStore::new();
     let words = invariant_final_state(&book(6), &agent(&[("a", 1), ("b", 2)]), &store).unwrap_err();
     assert!(words.contains("differs from the cache: a is"), "{words}");

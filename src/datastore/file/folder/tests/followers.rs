@@ -16,8 +16,12 @@ fn the_log_is_bounded() {
     assert_eq!(bench.folder.changes_after(floor).unwrap().len(), MAX_LOG_RELOADS);
 }
 
+/// Revision and body.
+type Content = (String, Vec<u8>);
+
 proptest! {
-    /// A follower of the log holds the content that a list shows, in any course of the files.
+    /// A follower of the log holds the content that a list shows, in any course of the files: of the whole folder, and of a part
+    /// of it, in and out of which objects move.
     #[test]
     fn following_the_log_leads_to_the_list(
         steps in proptest::collection::vec(
@@ -29,9 +33,11 @@ proptest! {
         )
     ) {
         const PATHS: [&str; 3] = ["a.yaml", "b.yaml", "sub/c.yaml"];
-        let mut bench = Bench::with(Folder::new(QUIET, true));
+        let mut bench = Bench::with(Folder::new(QUIET, true, catalog(None)));
         let mut tree = Tree::default();
-        let mut follower: BTreeMap<String, (String, Vec<u8>)> = BTreeMap::new();
+        let whole = Selection::from(kinds::IP_POOL);
+        let part = whole.clone().below("sub");
+        let mut followers = [whole.clone(), part].map(|selection| (selection, BTreeMap::<String, Content>::new()));
         bench.settle(&tree);
         let mut at = bench.folder.version();
         for (file, content, broken) in steps {
@@ -50,21 +56,29 @@ proptest! {
             for (version, changes) in bench.folder.changes_after(at).unwrap() {
                 prop_assert!(version > at);
                 at = version;
-                for change in &*changes {
-                    match change.event() {
-                        Event::Put(object) => {
-                            follower.insert(object.id.to_string(), (object.revision.to_string(), object.body.to_vec()));
+                for (selection, follower) in &mut followers {
+                    for event in changes.iter().filter_map(|change| change.event(selection)) {
+                        match event {
+                            Event::Put(object) => {
+                                let content = (object.revision.to_string(), object.body.to_vec());
+                                follower.insert(object.id.to_string(), content);
+                            }
+                            Event::Delete { id, .. } => {
+                                let was_there = follower.remove(&id.to_string()).is_some();
+                                prop_assert!(was_there || *selection != whole);
+                            }
+                            Event::Malformed(_) => unreachable!("files have none"),
                         }
-                        Event::Delete { id, .. } => prop_assert!(follower.remove(&id.to_string()).is_some()),
-                        Event::Malformed(_) => unreachable!("files have none"),
                     }
                 }
             }
-            let listed: BTreeMap<_, _> = to_objects(&bench.folder.objects(&kinds::IP_POOL).1)
-                .into_iter()
-                .map(|object| (object.id.to_string(), (object.revision.to_string(), object.body.to_vec())))
-                .collect();
-            prop_assert_eq!(&follower, &listed);
+            for (selection, follower) in &followers {
+                let listed: BTreeMap<_, _> = to_objects(&bench.folder.objects(selection).1)
+                    .into_iter()
+                    .map(|object| (object.id.to_string(), (object.revision.to_string(), object.body.to_vec())))
+                    .collect();
+                prop_assert_eq!(follower, &listed, "{}", selection);
+            }
         }
     }
 }
