@@ -29,6 +29,7 @@ pub(crate) fn endpoint(i: usize, total: usize, seq: usize) -> Object {
         revision: (1000 + i + seq * total).to_string().into(),
         dialect: Dialect::Etcd,
         body: Bytes::from(body),
+        place: None,
     }
 }
 
@@ -56,6 +57,7 @@ impl Converter {
             v3_resource_version: pair.v3_resource_version,
             ttl: Duration::ZERO,
             update_type: if seq == 0 { UpdateType::New } else { UpdateType::Updated },
+            origin: None,
         }
     }
 }

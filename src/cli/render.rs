@@ -280,6 +280,7 @@ mod tests {
             v3_resource_version: "".into(),
             ttl: Duration::ZERO,
             update_type,
+            origin: None,
         }
     }
 

@@ -36,6 +36,7 @@ fn update(key: &str, value: &str) -> std::sync::Arc<Update> {
         v3_resource_version: no_revision(),
         ttl: std::time::Duration::ZERO,
         update_type: if value.is_empty() { UpdateType::Deleted } else { UpdateType::New },
+        origin: None,
     })
 }
 

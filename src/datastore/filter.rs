@@ -93,7 +93,7 @@ mod tests {
             odd if odd.starts_with('{') => odd.to_owned(),
             app => format!(r#"{{"metadata":{{"labels":{{"app":"{app}","none":null}}}}}}"#),
         };
-        Object { id: id(name), revision: no_revision(), dialect: Dialect::Kubernetes, body: body.into() }
+        Object { id: id(name), revision: no_revision(), dialect: Dialect::Kubernetes, body: body.into(), place: None }
     }
 
     fn words(event: &Event) -> String {

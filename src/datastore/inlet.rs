@@ -3,8 +3,9 @@
 use std::fmt;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream, StreamExt as _};
 
+use super::pattern::{KindsNow, Pattern};
 use super::selection::Selection;
 use crate::model::object::{Object, ObjectId};
 use crate::model::{AsOf, Revision};
@@ -113,6 +114,16 @@ pub trait Datastore: Send + Sync + fmt::Debug + 'static {
     /// when the datastore closed it in an orderly way: watch again from the last revision seen. An object that no longer belongs
     /// to the selection is deleted; a deletion of an object that never did may be told as well.
     fn watch(&self, selection: &Selection, from: &Revision) -> BoxStream<'static, Result<WatchBatch, Error>>;
+
+    /// The kinds that meet the patterns, now and after every change of them. An error is a look that failed: the kinds stay as they
+    /// were, and the stream goes on by itself. It does not end, unless the datastore is shut down.
+    ///
+    /// Unless a datastore knows better, the kinds that patterns name are there, with names as in the pattern and of any scope.
+    fn kinds(&self, patterns: &[Pattern]) -> BoxStream<'static, Result<KindsNow, Error>> {
+        let kinds = patterns.iter().filter_map(Pattern::named).collect();
+        let now = KindsNow { kinds, unknown: Vec::new() };
+        stream::iter([Ok(now)]).chain(stream::pending()).boxed()
+    }
 
     /// After [`Error::KindAbsent`]: comes back when it is worthwhile to look for the kind again. `None`: the datastore cannot
     /// tell, and the caller looks now and then.

@@ -17,9 +17,11 @@ pub mod kubernetes;
 pub mod labels;
 #[cfg(feature = "server")]
 pub mod memory;
+mod pattern;
 pub mod selection;
 pub mod write;
 
 pub use self::inlet::{Datastore, Error, Event, ListPage, Malformed, WatchBatch};
+pub use self::pattern::{BadPattern, KindsNow, Pattern, Unknown};
 pub use self::selection::Selection;
 pub use crate::model::object::{Dialect, Kind, Object, ObjectId};

@@ -147,6 +147,17 @@ pub struct KvPair {
     pub revision: Revision,
     /// `metadata.resourceVersion`, taken out of whole v3 and Kubernetes objects. Empty for all others.
     pub v3_resource_version: Revision,
+    /// See [`Update::origin`].
+    pub origin: Option<Arc<Origin>>,
+}
+
+/// The datastore that a datum comes from, where a syncer has several, and its place there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Origin {
+    /// The datastore's index in the order of precedence: 0 is the first.
+    pub rank: u8,
+    /// The place in the datastore, for people: file and line, key, writer. Empty if unknown.
+    pub place: Box<str>,
 }
 
 /// The kind of change of a key. The numbers are those of Calico's wire protocol.
@@ -194,6 +205,8 @@ pub struct Update {
     pub ttl: Duration,
     /// The kind of change.
     pub update_type: UpdateType,
+    /// The datastore that it comes from, where a syncer has several, or where people ask for the place. Never sent to agents.
+    pub origin: Option<Arc<Origin>>,
 }
 
 impl Update {
@@ -207,6 +220,7 @@ impl Update {
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type: UpdateType::Deleted,
+            origin: None,
         }
     }
 }

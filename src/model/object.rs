@@ -80,4 +80,6 @@ pub struct Object {
     pub dialect: Dialect,
     /// The object as JSON.
     pub body: Bytes,
+    /// Where people find it, if its name does not tell: file and line.
+    pub place: Option<Arc<str>>,
 }

@@ -54,6 +54,7 @@ mod tests {
                     v3_resource_version: no_revision(),
                     ttl: Duration::ZERO,
                     update_type: UpdateType::New,
+                    origin: None,
                 };
                 (key, Arc::new(update))
             })

@@ -203,6 +203,7 @@ mod tests {
             revision: no_revision(),
             dialect: Dialect::Kubernetes,
             body: body.to_string().into(),
+            place: None,
         }
     }
 

@@ -21,6 +21,7 @@ fn update(key: &str, value: Option<&str>, update_type: UpdateType) -> Update {
         v3_resource_version: "".into(),
         ttl: Duration::ZERO,
         update_type,
+        origin: None,
     }
 }
 

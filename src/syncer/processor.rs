@@ -1,7 +1,9 @@
 //! The seam between objects and updates: makes any number of key-value pairs from an object of a datastore. Pure: no I/O, no clock.
 
+use std::sync::Arc;
+
 use crate::datastore::{Object, ObjectId};
-use crate::model::KvPair;
+use crate::model::{Key, KvPair, Origin};
 
 /// An event of an object.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +37,17 @@ pub trait Processor: Send {
 
     /// The datastore vouched for all changes up to this revision (a bookmark). Few processors use it.
     fn on_progress(&mut self, _kind_name: &str, _revision: &str) {}
+
+    /// The origin of deletions, where a syncer has several datastores.
+    fn origin(&self) -> Option<Arc<Origin>> {
+        None
+    }
+
+    /// The key of an object that keeps its last good value when it cannot be read or converted any more. `None`: such an object
+    /// counts as absent.
+    fn keeps_last_good(&self, _id: &ObjectId) -> Option<Key> {
+        None
+    }
 
     /// Appends the pairs that follow from the event to `out`.
     ///

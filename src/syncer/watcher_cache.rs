@@ -33,7 +33,7 @@ use tracing::warn;
 use super::processor::{ConvertError, ObjectEvent, Processor};
 use crate::datastore::{Event, Kind, Malformed, Object, ObjectId, WatchBatch};
 use crate::metrics::SyncerMetrics;
-use crate::model::{AsOf, Key, KvPair, SyncStatus, Update, UpdateType, no_revision};
+use crate::model::{AsOf, Key, KvPair, Origin, SyncStatus, Update, UpdateType};
 use crate::problems::{Novelty, ProblemBook, shortened};
 
 /// An output of a cache.
@@ -139,6 +139,8 @@ pub struct WatcherCache {
     name: Arc<str>,
     kinds: Vec<TrackedKind>,
     processor: Box<dyn Processor>,
+    /// Of deletions.
+    origin: Option<Arc<Origin>>,
     known: HashMap<Key, Known>,
     digests: RandomState,
     status: SyncStatus,
@@ -168,6 +170,7 @@ impl WatcherCache {
         Self {
             name: name.into(),
             kinds: kinds.into_iter().map(new).collect(),
+            origin: processor.origin(),
             processor,
             known: HashMap::new(),
             digests: RandomState::new(),
@@ -231,6 +234,7 @@ impl WatcherCache {
     /// Objects of the list that began that could not be read. They count as absent.
     pub fn malformed_listed(&mut self, kind: usize, malformed: &[Malformed]) {
         for Malformed { id, reason } in malformed {
+            self.keep_last_good(kind, id);
             self.went_bad(kind, id, reason);
         }
     }
@@ -252,7 +256,7 @@ impl WatcherCache {
         });
         // The map has no order. A fixed order makes runs comparable.
         gone.sort_unstable();
-        updates.extend(gone.into_iter().map(deleted));
+        updates.extend(gone.into_iter().map(|key| deleted(key, &self.origin)));
         push_updates(updates, out);
         self.forget_problems_of_gone_objects(kind);
         self.tell_status(out);
@@ -271,7 +275,9 @@ impl WatcherCache {
                     self.process(kind, ObjectEvent::Delete(id, last.as_ref()), id, Told::Watch, &mut updates);
                 }
                 Event::Malformed(Malformed { id, reason }) => {
-                    self.process(kind, ObjectEvent::Delete(id, None), id, Told::Watch, &mut updates);
+                    if self.processor.keeps_last_good(id).is_none() {
+                        self.process(kind, ObjectEvent::Delete(id, None), id, Told::Watch, &mut updates);
+                    }
                     self.went_bad(kind, id, reason);
                 }
             }
@@ -323,16 +329,28 @@ impl WatcherCache {
         self.take_pairs(owner(kind), self.kinds[kind].list, told, updates);
         match result {
             Ok(()) => self.went_well(kind, id),
-            Err(ConvertError { reason }) => self.went_bad(kind, id, &reason),
+            Err(ConvertError { reason }) => {
+                self.keep_last_good(kind, id);
+                self.went_bad(kind, id, &reason);
+            }
+        }
+    }
+
+    /// The object is there, but cannot be read: a list does not remove its key if the processor keeps its last good value.
+    fn keep_last_good(&mut self, kind: usize, id: &ObjectId) {
+        if let Some(key) = self.processor.keeps_last_good(id)
+            && let Some(known) = self.known.get_mut(&key)
+        {
+            known.list = self.kinds[kind].list;
         }
     }
 
     /// Compares the processor's pairs with the ones that were sent before.
     fn take_pairs(&mut self, kind: u32, list: u32, told: Told, updates: &mut Vec<Update>) {
-        for KvPair { key, value, revision, v3_resource_version } in self.pairs.drain(..) {
+        for KvPair { key, value, revision, v3_resource_version, origin } in self.pairs.drain(..) {
             let Some(value) = value else {
                 if self.known.remove(&key).is_some() {
-                    updates.push(deleted(key));
+                    updates.push(deleted(key, &self.origin));
                 }
                 continue;
             };
@@ -362,7 +380,15 @@ impl WatcherCache {
                 }
             };
             let value = Some(value);
-            updates.push(Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type });
+            updates.push(Update {
+                key,
+                value,
+                revision,
+                v3_resource_version,
+                ttl: Duration::ZERO,
+                update_type,
+                origin,
+            });
         }
     }
 
@@ -430,15 +456,8 @@ impl WatcherCache {
     }
 }
 
-fn deleted(key: Key) -> Update {
-    Update {
-        key,
-        value: None,
-        revision: no_revision(),
-        v3_resource_version: no_revision(),
-        ttl: Duration::ZERO,
-        update_type: UpdateType::Deleted,
-    }
+fn deleted(key: Key, origin: &Option<Arc<Origin>>) -> Update {
+    Update { origin: origin.clone(), ..Update::deletion(key) }
 }
 
 fn push_updates(updates: Vec<Update>, out: &mut Vec<CacheItem>) {

@@ -174,6 +174,7 @@ mod tests {
             v3_resource_version: "8".into(),
             ttl: Duration::ZERO,
             update_type,
+            origin: None,
         }
     }
 

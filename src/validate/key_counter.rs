@@ -71,6 +71,7 @@ mod tests {
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type,
+            origin: None,
         }])
     }
 

@@ -70,7 +70,7 @@ impl Processor for Gardens {
             }
             ObjectEvent::Delete(id, _) => (id, None, no_revision()),
         };
-        out.push(KvPair { key: key(id), value, revision, v3_resource_version: no_revision() });
+        out.push(KvPair { key: key(id), value, revision, v3_resource_version: no_revision(), origin: None });
         Ok(())
     }
 }
@@ -81,6 +81,7 @@ fn object(name: &str, beds: u64) -> Object {
         revision: no_revision(),
         dialect: Dialect::Kubernetes,
         body: format!(r#"{{"metadata":{{"name":"{name}"}},"spec":{{"beds":{beds}}}}}"#).into(),
+        place: None,
     }
 }
 

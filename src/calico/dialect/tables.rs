@@ -144,6 +144,7 @@ mod tests {
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type: if value.is_some() { UpdateType::New } else { UpdateType::Deleted },
+            origin: None,
         }
     }
 

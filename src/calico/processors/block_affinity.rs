@@ -135,6 +135,7 @@ mod tests {
             revision: "5".into(),
             dialect: Dialect::Etcd,
             body: bytes::Bytes::default(),
+            place: None,
         };
         let (key, value) = Affinities.convert(&object).unwrap();
         assert_eq!(key.as_str(), "/calico/ipam/v2/host/node-a/ipv4/block/10.0.0.0-26");
@@ -148,6 +149,7 @@ mod tests {
             revision: "5".into(),
             dialect: Dialect::V3,
             body: r#"{"spec":{"cidr":"10.0.0.0/26","node":"n","state":"confirmed","deleted":true}}"#.into(),
+            place: None,
         };
         let mut processor = new(&Context::default());
         let mut out = Vec::new();

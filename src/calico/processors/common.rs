@@ -39,21 +39,21 @@ pub(super) fn network(field: &str, text: &str) -> Result<IpNet, ConvertError> {
 
 /// A key without a value.
 pub(super) fn blank(key: Key) -> KvPair {
-    KvPair { key, value: None, revision: no_revision(), v3_resource_version: no_revision() }
+    KvPair { key, value: None, revision: no_revision(), v3_resource_version: no_revision(), origin: None }
 }
 
 /// A key with a v1 value of an object at this revision, or without a value.
 pub(super) fn pair(key: Key, value: Option<Value>, revision: &Revision) -> KvPair {
     match value {
         None => blank(key),
-        value => KvPair { key, value, revision: revision.clone(), v3_resource_version: no_revision() },
+        value => KvPair { key, value, revision: revision.clone(), v3_resource_version: no_revision(), origin: None },
     }
 }
 
 /// A key with a whole object at this revision.
 pub(super) fn whole(key: Key, object: Resource, revision: &Revision) -> KvPair {
     let (value, v3_resource_version) = object.into_value();
-    KvPair { key, value: Some(value), revision: revision.clone(), v3_resource_version }
+    KvPair { key, value: Some(value), revision: revision.clone(), v3_resource_version, origin: None }
 }
 
 /// A value checked here, while its typed form exists, so that the validation stage need not keep that form. A refusal

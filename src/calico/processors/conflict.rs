@@ -118,6 +118,7 @@ mod tests {
             revision: "1".into(),
             dialect: Dialect::V3,
             body: key.to_owned().into(),
+            place: None,
         }
     }
 

@@ -28,6 +28,7 @@ pub(crate) fn object_of(name: usize, dialect: usize, body: &[u8]) -> Object {
         revision: "7".into(),
         dialect: DIALECTS[dialect],
         body: body.to_vec().into(),
+        place: None,
     }
 }
 

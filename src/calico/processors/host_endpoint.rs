@@ -102,6 +102,7 @@ mod tests {
             revision: "7".into(),
             dialect: Dialect::CrdV1,
             body: body.into(),
+            place: None,
         };
         let (key, value) = HostEndpoints.convert(&object).unwrap();
         assert_eq!(key.as_str(), "/calico/v1/host/n/endpoint/v3");

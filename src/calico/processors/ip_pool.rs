@@ -147,6 +147,7 @@ mod tests {
                 revision: "5".into(),
                 dialect,
                 body: format!(r#"{{"metadata":{{"name":"p"}},"spec":{{"cidr":"10.0.0.0/16",{spec}}}}}"#).into(),
+                place: None,
             };
             let mut out = Vec::new();
             new(&Context::default()).process(ObjectEvent::Put(&object), &mut out).unwrap();

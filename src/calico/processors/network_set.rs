@@ -92,6 +92,7 @@ mod tests {
             revision: "7".into(),
             dialect: Dialect::CrdV1,
             body: body.to_owned().into(),
+            place: None,
         }
     }
 

@@ -277,6 +277,7 @@ mod tests {
             revision: "5".into(),
             dialect,
             body: r#"{"metadata":{"uid":"30f1c7c2-9f5b-4a38-8a5f-1f2e3d4c5b6a"}}"#.into(),
+            place: None,
         }
     }
 

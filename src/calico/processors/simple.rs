@@ -62,7 +62,13 @@ impl<C: Convert> Processor for Simple<C> {
             out.push(blank(key));
             return Ok(());
         };
-        out.push(KvPair { key, value: Some(value), revision: object.revision.clone(), v3_resource_version });
+        out.push(KvPair {
+            key,
+            value: Some(value),
+            revision: object.revision.clone(),
+            v3_resource_version,
+            origin: None,
+        });
         left_out.map_or(Ok(()), Err)
     }
 }

@@ -29,9 +29,9 @@ pub fn object(input: &[u8]) {
 }
 
 fn update(pair: KvPair) -> Update {
-    let KvPair { key, value, revision, v3_resource_version } = pair;
+    let KvPair { key, value, revision, v3_resource_version, origin } = pair;
     let update_type = UpdateType::New;
-    Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type }
+    Update { key, value, revision, v3_resource_version, ttl: Duration::ZERO, update_type, origin }
 }
 
 fn checked(filter: &mut ValidationFilter, updates: impl Iterator<Item = Update>) -> Vec<Update> {

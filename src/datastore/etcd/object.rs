@@ -68,7 +68,9 @@ impl Layout {
     pub(super) fn object(&self, key: &[u8], value: Vec<u8>, mod_revision: i64) -> Result<Object, Malformed> {
         let id = self.id(key)?;
         match body(self.form, value) {
-            Ok(body) => Ok(Object { id, revision: revision_text(mod_revision), dialect: Dialect::Etcd, body }),
+            Ok(body) => {
+                Ok(Object { id, revision: revision_text(mod_revision), dialect: Dialect::Etcd, body, place: None })
+            }
             Err(reason) => Err(Malformed { id, reason }),
         }
     }

@@ -95,6 +95,7 @@ impl Resource {
             revision: revision.clone(),
             dialect: self.dialect,
             body: Bytes::from(body),
+            place: None,
         }
     }
 }

@@ -78,7 +78,7 @@ pub(super) fn object(buffer: &Bytes, raw: &RawValue, dialect: Dialect) -> Result
         return Err(Unreadable { id: (!id.name.is_empty()).then_some(id), reason });
     };
     let body = buffer.slice_ref(raw.get().as_bytes());
-    Ok(Object { id, revision: resource_version.into(), dialect, body })
+    Ok(Object { id, revision: resource_version.into(), dialect, body, place: None })
 }
 
 /// An object that is none.

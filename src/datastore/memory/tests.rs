@@ -13,6 +13,7 @@ fn object(name: &str, revision: &str) -> Object {
         revision: revision.into(),
         dialect: Dialect::V3,
         body: Bytes::from_static(b"{}"),
+        place: None,
     }
 }
 

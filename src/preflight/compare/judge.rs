@@ -230,6 +230,7 @@ mod tests {
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type: UpdateType::New,
+            origin: None,
         }
     }
 

@@ -219,6 +219,7 @@ fn to_update(wire: SerializedUpdate) -> Option<Update> {
         v3_resource_version: Arc::from(wire.v3_resource_version),
         ttl: Duration::from_nanos(u64::try_from(wire.ttl_ns).unwrap_or(0)),
         update_type: UpdateType::from_wire(wire.update_type.into()).unwrap_or(UpdateType::Unknown),
+        origin: None,
     })
 }
 

@@ -233,6 +233,7 @@ mod tests {
             v3_resource_version: no_revision(),
             ttl: std::time::Duration::ZERO,
             update_type: UpdateType::New,
+            origin: None,
         })
     }
 

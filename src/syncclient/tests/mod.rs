@@ -132,6 +132,7 @@ fn updates(content: &[(&str, &str)]) -> Vec<Arc<Update>> {
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type: if value.is_empty() { UpdateType::Deleted } else { UpdateType::New },
+            origin: None,
         })
     };
     content.iter().map(update).collect()

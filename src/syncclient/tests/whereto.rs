@@ -21,6 +21,7 @@ fn slice(hosts: &[u8]) -> Object {
         revision: no_revision(),
         dialect: Dialect::Kubernetes,
         body: body.to_string().into(),
+        place: None,
     }
 }
 

@@ -16,6 +16,7 @@ fn update(key: &str, value: &str, update_type: UpdateType) -> Update {
         v3_resource_version: no_revision(),
         ttl: Duration::ZERO,
         update_type,
+        origin: None,
     }
 }
 

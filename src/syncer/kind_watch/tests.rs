@@ -22,7 +22,7 @@ fn id(name: &str) -> ObjectId {
 }
 
 fn object(name: &str) -> Object {
-    Object { id: id(name), revision: no_revision(), dialect: Dialect::V3, body: Bytes::from_static(b"{}") }
+    Object { id: id(name), revision: no_revision(), dialect: Dialect::V3, body: Bytes::from_static(b"{}"), place: None }
 }
 
 /// A running hub and one subscriber of one kind.

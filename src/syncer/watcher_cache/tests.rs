@@ -10,7 +10,7 @@ use super::*;
 use crate::calico::kinds::{IP_POOL, NAMESPACE};
 use crate::calico::syncers::FELIX;
 use crate::datastore::{Dialect, Malformed};
-use crate::model::{Revision, Value};
+use crate::model::{Revision, Value, no_revision};
 
 /// Makes the keys `/{name}/1` and `/{name}/2` of an object. Its body chooses them: `both`, `one` (only the first key), `bad` (no
 /// conversion, keys blanked), `mute` (no conversion, nothing emitted).
@@ -22,7 +22,7 @@ struct Splitter {
 
 fn pair(key: String, value: Option<&Object>, revision: Revision) -> KvPair {
     let value = value.map(|object| Value::raw(object.body.clone()));
-    KvPair { key: key.into(), value, revision, v3_resource_version: no_revision() }
+    KvPair { key: key.into(), value, revision, v3_resource_version: no_revision(), origin: None }
 }
 
 impl Processor for Splitter {
@@ -69,7 +69,13 @@ fn id(name: &str) -> ObjectId {
 }
 
 fn object(name: &str, revision: &str, body: &'static str) -> Object {
-    Object { id: id(name), revision: revision.into(), dialect: Dialect::V3, body: Bytes::from_static(body.as_bytes()) }
+    Object {
+        id: id(name),
+        revision: revision.into(),
+        dialect: Dialect::V3,
+        body: Bytes::from_static(body.as_bytes()),
+        place: None,
+    }
 }
 
 fn put(name: &str, revision: &str, body: &'static str) -> Event {

@@ -33,6 +33,7 @@ impl Processor for Plain {
             value: object.map(|object| Value::raw(object.body.clone())),
             revision: object.map_or_else(no_revision, |object| object.revision.clone()),
             v3_resource_version: no_revision(),
+            origin: None,
         });
         Ok(())
     }
@@ -111,6 +112,7 @@ fn object(name: &str, body: &str) -> Object {
         revision: no_revision(),
         dialect: Dialect::V3,
         body: Bytes::copy_from_slice(body.as_bytes()),
+        place: None,
     }
 }
 

@@ -134,6 +134,7 @@ impl<'a> Reader<'a> {
             v3_resource_version: Arc::from(wire.v3_resource_version),
             ttl: Duration::from_nanos(wire.ttl_ns),
             update_type,
+            origin: None,
         })
     }
 

@@ -27,6 +27,7 @@ fn update(key: &str, value: Option<&str>, update_type: UpdateType) -> Update {
         v3_resource_version: Arc::from(""),
         ttl: Duration::ZERO,
         update_type,
+        origin: None,
     }
 }
 
@@ -333,6 +334,7 @@ fn arb_update() -> impl Strategy<Value = Update> {
             v3_resource_version: Arc::from(v3),
             ttl: Duration::from_nanos(ttl),
             update_type: UpdateType::from_wire(update_type).unwrap(),
+            origin: None,
         })
 }
 

@@ -197,5 +197,6 @@ pub(in super::super) fn update(key: &str, value: Option<&[u8]>) -> Update {
         v3_resource_version: no_revision(),
         ttl: Duration::ZERO,
         update_type: if value.is_some() { UpdateType::Updated } else { UpdateType::Deleted },
+        origin: None,
     }
 }

@@ -101,7 +101,13 @@ impl Road {
 
     fn object(&self, number: usize, body: &Json) -> Object {
         let revision = self.revision.to_string().into();
-        Object { id: self.id(number), revision, dialect: self.place.dialect(), body: body.to_string().into() }
+        Object {
+            id: self.id(number),
+            revision,
+            dialect: self.place.dialect(),
+            body: body.to_string().into(),
+            place: None,
+        }
     }
 
     /// Writes the second object as this text, and waits until nothing moves. All syncers have to stay in sync.
@@ -109,7 +115,7 @@ impl Road {
         self.revision += 1;
         let revision = self.revision.to_string().into();
         let body = body.to_owned().into();
-        let object = Object { id: self.id(2), revision, dialect: self.place.dialect(), body };
+        let object = Object { id: self.id(2), revision, dialect: self.place.dialect(), body, place: None };
         self.store.batch(&self.kind, vec![Event::Put(object)], None);
         assert_eq!(self.settle().await, [], "{}: no status changes", self.good.kind);
     }

@@ -97,6 +97,7 @@ fn recorded(answers: &BTreeMap<String, (Json, String)>) -> BTreeMap<Key, Update>
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type: UpdateType::New,
+            origin: None,
         };
         (update.key.clone(), update)
     };

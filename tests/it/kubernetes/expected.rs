@@ -108,6 +108,7 @@ async fn load(store: &MemoryStore, rest: &Rest, group: CrdGroup, kind: &Kind) ->
             revision: metadata.resource_version.into(),
             dialect,
             body: raw.get().to_owned().into(),
+            place: None,
         });
     }
     store.load(kind, objects, list.metadata.resource_version.into());

@@ -222,7 +222,7 @@ fn id(name: &str) -> ObjectId {
 }
 
 fn object(name: &str, body: Bytes) -> Object {
-    Object { id: id(name), revision: no_revision(), dialect: Dialect::Etcd, body }
+    Object { id: id(name), revision: no_revision(), dialect: Dialect::Etcd, body, place: None }
 }
 
 /// Faults of the datastore. They pass by themselves, or the caller ends them.

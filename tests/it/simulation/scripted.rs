@@ -40,6 +40,7 @@ fn value(key: &str, value: impl Into<Vec<u8>>) -> SyncerEvent {
         v3_resource_version: no_revision(),
         ttl: Duration::ZERO,
         update_type: UpdateType::New,
+        origin: None,
     }])
 }
 

@@ -325,6 +325,7 @@ impl<'a, S: Store> World<'a, S> {
             revision: metadata("resourceVersion"),
             dialect,
             body: body.to_string().into(),
+            place: None,
         };
         Some((kind, object))
     }
@@ -333,7 +334,7 @@ impl<'a, S: Store> World<'a, S> {
     fn etcd_object(&self, id: ObjectId, value: &str) -> Result<Object, String> {
         serde_json::from_str::<serde::de::IgnoredAny>(value).map_err(|error| error.to_string())?;
         let revision = self.etcd_revision.to_string().into();
-        Ok(Object { id, revision, dialect: Dialect::Etcd, body: value.to_owned().into() })
+        Ok(Object { id, revision, dialect: Dialect::Etcd, body: value.to_owned().into(), place: None })
     }
 
     /// Applies an event of the case.

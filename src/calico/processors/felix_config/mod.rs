@@ -244,6 +244,7 @@ mod tests {
             revision: "7".into(),
             dialect: Dialect::V3,
             body: body.to_owned().into(),
+            place: None,
         };
         let mut out = Vec::new();
         ConfigSplitter::new(kind, None).process(ObjectEvent::Put(&object), &mut out).unwrap();

@@ -228,6 +228,7 @@ mod tests {
                 revision: "5".into(),
                 dialect: Dialect::Kubernetes,
                 body: json!({"metadata": {"annotations": annotations}}).to_string().into(),
+                place: None,
             };
             let (value, _) = convert(&object, false).unwrap().into_value();
             String::from_utf8(value.bytes.to_vec()).unwrap()

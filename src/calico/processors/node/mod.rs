@@ -104,6 +104,7 @@ mod tests {
             revision: "5".into(),
             dialect,
             body: body.to_owned().into(),
+            place: None,
         }
     }
 

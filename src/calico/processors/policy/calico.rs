@@ -114,7 +114,7 @@ mod tests {
             let metadata =
                 format!(r#"{{"name":"default.a","annotations":{{"projectcalico.org/metadata":{annotation}}}}}"#);
             let body = format!(r#"{{"metadata":{metadata},"spec":{{"selector":"all()"}}}}"#).into();
-            let object = Object { id, revision: "5".into(), dialect: Dialect::Etcd, body };
+            let object = Object { id, revision: "5".into(), dialect: Dialect::Etcd, body, place: None };
             CalicoPolicies::new(&kinds::GLOBAL_NETWORK_POLICY).value(&object)
         };
         assert!(policy("").is_ok_and(|value| value.is_some()));

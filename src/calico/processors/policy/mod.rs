@@ -109,6 +109,7 @@ mod tests {
             revision: "7".into(),
             dialect,
             body: body.to_owned().into(),
+            place: None,
         };
         let mut pairs = Vec::new();
         let error = processor.process(ObjectEvent::Put(&object), &mut pairs).err().map(|error| error.reason);

@@ -209,6 +209,7 @@ mod tests {
             revision: "5".into(),
             dialect: Dialect::Etcd,
             body: serde_json::json!({ "spec": spec }).to_string().into(),
+            place: None,
         };
         convert(&object).unwrap().map(|value| String::from_utf8(value.bytes.to_vec()).unwrap())
     }

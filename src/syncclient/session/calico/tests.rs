@@ -46,6 +46,7 @@ fn update(key: &str) -> Arc<Update> {
         v3_resource_version: no_revision(),
         ttl: Duration::from_secs(1),
         update_type: UpdateType::New,
+        origin: None,
     })
 }
 

@@ -66,6 +66,7 @@ fn the_model_s_updates_are_the_same_bytes() {
             v3_resource_version: "3".into(),
             ttl: std::time::Duration::from_nanos(12),
             update_type: UpdateType::New,
+            origin: None,
         },
         Update {
             key: "/z".into(),
@@ -74,6 +75,7 @@ fn the_model_s_updates_are_the_same_bytes() {
             v3_resource_version: "".into(),
             ttl: std::time::Duration::ZERO,
             update_type: UpdateType::Deleted,
+            origin: None,
         },
     ];
     let mut out = BytesMut::new();

@@ -75,6 +75,7 @@ fn set(map: &mut Map, key: u16, len: usize, revision: usize) {
         v3_resource_version: crate::model::no_revision(),
         ttl: Duration::ZERO,
         update_type: UpdateType::Updated,
+        origin: None,
     };
     map.insert(key, Arc::new(update));
 }

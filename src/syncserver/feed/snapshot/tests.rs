@@ -36,6 +36,7 @@ impl Source {
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type: UpdateType::Updated,
+            origin: None,
         };
         self.cache.apply(vec![SyncerEvent::Updates(keys.map(update).collect())]);
     }

@@ -24,6 +24,7 @@ fn put(key: &str, version: u64) -> Update {
         v3_resource_version: no_revision(),
         ttl: Duration::ZERO,
         update_type: UpdateType::New,
+        origin: None,
     }
 }
 
