@@ -1,6 +1,7 @@
 //! Reads lists of items that are separated by commas. Pure, except that it looks for files that must exist.
 
-use super::parse::existing;
+use std::path::Path;
+
 use super::spec::Item;
 use crate::datastore::Pattern;
 use crate::model::SyncerName;
@@ -43,5 +44,13 @@ fn check(item: Item, text: &str) -> Result<(), String> {
         // Names of syncers have the form of a part of a DNS name, as those of namespaces.
         Item::Namespace => Err(format!("{text:?} is no name of a namespace")),
         Item::ExistingPath => existing(text).map_err(|reason| format!("{text}: {reason}")),
+    }
+}
+
+/// Whether there is something at a path.
+pub(super) fn existing(path: &str) -> Result<(), String> {
+    match Path::new(path).metadata() {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("{error}; check the path and, in a container, that the volume is mounted")),
     }
 }

@@ -147,6 +147,12 @@ impl Default for Config {
     }
 }
 
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Config::default().server
+    }
+}
+
 /// The notice about a name that no option has, with the option that was probably meant.
 fn unknown(setting: &Setting) -> Notice {
     let wanted = setting.name.replace(['_', '-'], "");

@@ -112,16 +112,8 @@ pub fn value(spec: &OptionSpec, text: &str) -> Result<Value, String> {
             Ok(_) => Ok(Value::Text(text.to_owned())),
             Err(error) => Err(error.reason),
         },
-        Kind::File { must_exist: true } => existing(text).map(|()| Value::Text(text.to_owned())),
+        Kind::File { must_exist: true } => list::existing(text).map(|()| Value::Text(text.to_owned())),
         Kind::Text | Kind::File { .. } | Kind::InnerPath | Kind::Prefix => Ok(Value::Text(text.to_owned())),
-    }
-}
-
-/// Whether there is something at a path.
-pub(super) fn existing(path: &str) -> Result<(), String> {
-    match Path::new(path).metadata() {
-        Ok(_) => Ok(()),
-        Err(error) => Err(format!("{error}; check the path and, in a container, that the volume is mounted")),
     }
 }
 
