@@ -35,8 +35,10 @@ pub(super) fn check(
         let (value, source) = (option.value.to_string(), option.source.clone());
         mistakes.push(Mistake::new(option.spec.name, value, source, accepted, hint));
     }
+    // A datastore is not called unused while a name among Sources may be its own, misspelled.
+    let all_named = of(sections, Section::Syncer).all(|syncer| !is_wrong(mistakes, &syncer.label("Sources")));
     for datastore in datastores {
-        if !is_source(sections, &datastore.name) {
+        if all_named && !is_source(sections, &datastore.name) {
             notices.push(Notice::warning(format!(
                 "{} ({}) is not opened: no syncer has it among its Sources",
                 datastore.heading(),

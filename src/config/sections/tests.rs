@@ -403,6 +403,11 @@ fn oddities_are_warnings() {
         let said = warnings(&format!("{SMALL}{added}"));
         assert!(said.iter().any(|said| said == warning), "{added}: {said:?}");
     }
+    // A source that is misspelled leaves no datastore unused.
+    assert_eq!(
+        warnings(&format!("{SMALL}Sources = gti\n")),
+        ["[syncer \"mesh\"] Sources is given twice: typha.cfg:7 counts, typha.cfg:5 does not"]
+    );
     for heading in ["[datastore git]", "[datastore 'git']", "[syncers mesh]", "[datastore \"git\" x]"] {
         let said = warnings(&format!("{heading}\nHealthPort = 1\n"));
         assert!(said.len() == 1 && said[0].contains("in double quotes"), "{heading}: {said:?}");
