@@ -17,6 +17,8 @@ pub mod finding;
 #[cfg(feature = "discovery")]
 pub mod gojson;
 #[cfg(feature = "discovery")]
+pub mod nearest;
+#[cfg(feature = "discovery")]
 pub mod object;
 #[cfg(feature = "server")]
 pub mod quantity;

@@ -142,6 +142,27 @@ impl Failure {
         Self::Retry { reason: text, after: None }
     }
 
+    /// The error for the caller who looked for kinds.
+    pub(super) fn into_discovery_error(self, doing: String) -> Error {
+        match self {
+            Self::Forbidden(reason) => Error::Forbidden {
+                doing,
+                reason: format!(
+                    "{reason}; everybody whom the API server knows has the ClusterRole system:discovery by default: bind it, or add \
+                     {{nonResourceURLs: [\"/api/*\", \"/apis\", \"/apis/*\"], verbs: [\"get\"]}}"
+                ),
+            },
+            Self::Unauthorized(reason) => Error::Retry { doing, reason: unaccepted(&reason) },
+            Self::Retry { reason, .. }
+            | Self::Failed(reason)
+            | Self::NotFound(reason)
+            | Self::Refused(reason)
+            | Self::Conflict(reason)
+            | Self::PositionGone(reason)
+            | Self::TooLarge(reason) => Error::Retry { doing, reason },
+        }
+    }
+
     /// A failure without words of the server's.
     pub(super) fn retry(reason: impl Into<String>) -> Self {
         Self::Retry { reason: reason.into(), after: None }
@@ -159,13 +180,7 @@ impl Failure {
             | Self::Refused(reason)
             | Self::Conflict(reason)
             | Self::TooLarge(reason) => Error::Retry { doing, reason },
-            Self::Unauthorized(reason) => Error::Retry {
-                doing,
-                reason: format!(
-                    "{reason}; our credentials are not accepted: check the token (expired, or its service account \
-                     deleted) or the client certificate; they are read again before the next attempt"
-                ),
-            },
+            Self::Unauthorized(reason) => Error::Retry { doing, reason: unaccepted(&reason) },
             Self::Forbidden(reason) => Error::Forbidden {
                 doing,
                 reason: format!("{reason}; add to the ClusterRole: {}", resource.rule(&["list", "watch"])),
@@ -173,6 +188,13 @@ impl Failure {
             Self::PositionGone(reason) => Error::Relist { doing, revision: revision.clone(), reason },
         }
     }
+}
+
+fn unaccepted(reason: &str) -> String {
+    format!(
+        "{reason}; our credentials are not accepted: check the token (expired, or its service account deleted) or the client \
+         certificate; they are read again before the next attempt"
+    )
 }
 
 /// Whether a body says that it is a `Status`. All fields of one are optional, so that any JSON object looks like it.
