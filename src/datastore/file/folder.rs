@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Fed by scans, feeds lists and watches through [`Folder::objects`] and [`Folder::changes_after`]. [`files`] says how each file
-//! counts, [`hold`] whether a mass deletion may happen, [`log`] has the changes that watches follow.
+//! counts, [`hold`] whether a mass deletion may happen, [`live`] is an object, [`log`] has the changes that watches
+//! follow, [`kinds`] tells the kinds of the objects.
 //!
 //! Rules:
 //! - A file that cannot be read or parsed, or that has no bytes, keeps its last good resources. At the first load there are none:
@@ -36,21 +37,23 @@ use tokio::time::Instant;
 
 use self::files::{Files, Owned, SETTLE, elect};
 use self::hold::{HOLD_ABOVE, Hold};
+use self::live::{Absence, Live, Missing};
 use self::log::{Act, Log};
-use super::parse::{Digest, Identity, Resource};
-use super::scan::{RootId, Scan, Stamp};
+use super::parse::{Digest, Identity};
+use super::scan::{RootId, Scan};
 use super::status::{FileError, FileStatus};
 use crate::datastore::catalog::Catalog;
 use crate::datastore::pattern::Pattern;
 use crate::datastore::selection::Selection;
 use crate::model::Revision;
-use crate::model::object::Object;
 
 mod files;
 mod hold;
 mod kinds;
+mod live;
 mod log;
 
+pub(super) use self::live::{Stored, to_objects};
 pub(super) use self::log::Change;
 
 /// Errors that the status names one by one.
@@ -95,45 +98,6 @@ pub(super) struct Folder {
     /// Somebody lists a part of the folder: an object that moves is a change. To all others it is none.
     paths_matter: bool,
     errors: Vec<FileError>,
-}
-
-#[derive(Clone, Debug)]
-struct Live {
-    resource: Resource,
-    revision: Revision,
-    /// The file that has it, or had it last.
-    file: Arc<Path>,
-    absent: Option<Absence>,
-}
-
-impl Live {
-    /// The object as it is.
-    fn stored(&self) -> Stored {
-        Stored { resource: self.resource.clone(), revision: self.revision.clone(), file: Arc::clone(&self.file) }
-    }
-
-    /// A change of it.
-    fn change(&self, act: Act) -> Change {
-        Change { resource: self.resource.clone(), revision: self.revision.clone(), file: Arc::clone(&self.file), act }
-    }
-}
-
-/// An object is no longer where it was.
-#[derive(Clone, Copy, Debug)]
-struct Absence {
-    /// As its file looks since; `None` without a file.
-    stamp: Option<Stamp>,
-    since: Instant,
-}
-
-/// Objects that the folder no longer has.
-#[derive(Debug, Default)]
-struct Missing {
-    all: BTreeSet<Identity>,
-    /// Those of them that have been missing for long enough.
-    settled: BTreeSet<Identity>,
-    /// When the next one will have been.
-    next: Option<Instant>,
 }
 
 impl Folder {
@@ -370,19 +334,6 @@ fn incomplete(no_files: bool, broken: &[FileError]) -> Option<String> {
         "nothing is served before every file can be read, since agents would delete what is missing (mend or remove the \
          file, or set FileServeIncomplete): {first}{more}"
     ))
-}
-
-/// An object of [`Folder::objects`], to be made outside of any lock.
-#[derive(Clone, Debug)]
-pub(super) struct Stored {
-    resource: Resource,
-    revision: Revision,
-    file: Arc<Path>,
-}
-
-/// Makes the objects.
-pub(super) fn to_objects(stored: &[Stored]) -> Vec<Object> {
-    stored.iter().map(|Stored { resource, revision, file }| resource.object(revision, file)).collect()
 }
 
 #[cfg(test)]

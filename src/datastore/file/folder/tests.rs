@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use sha2::Digest as _;
 
 use super::super::parse::parse;
-use super::super::scan::{FileRead, Found};
+use super::super::scan::{FileRead, Found, Stamp};
 use super::*;
 use crate::calico::catalog::catalog;
 use crate::calico::kinds;
