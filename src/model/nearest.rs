@@ -5,8 +5,8 @@ const MAX_DISTANCE: usize = 2;
 /// Longest word that is compared, in bytes: the time grows with the square of it, and words come from outside.
 const MAX_WORD: usize = 256;
 
-/// The known word that is nearest to `word`, whatever the case: at most two letters are added, left out or changed, and less than
-/// half of them. Of equally near words the first in the alphabet.
+/// The known word that is nearest to `word`, whatever the case: at most two letters are added, left out, changed or exchanged with
+/// their neighbour, and less than half of them. Of equally near words the first in the alphabet.
 #[must_use]
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if word.len() > MAX_WORD {
@@ -25,17 +25,22 @@ pub fn did_you_mean(word: Option<&str>) -> String {
     word.map(|word| format!("did you mean {word:?}?")).unwrap_or_default()
 }
 
-/// Levenshtein's distance of two short texts, in bytes.
+/// The number of bytes that are added, left out, changed or exchanged with their neighbour to make one short text of another.
 fn distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.as_bytes(), b.as_bytes());
+    let mut before = Vec::new();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.bytes().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, y) in b.bytes().enumerate() {
-            let change = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(row[j] + 1).min(diagonal + 1);
+    for (i, x) in a.iter().enumerate() {
+        let mut next = vec![i + 1];
+        for (j, y) in b.iter().enumerate() {
+            let change = row[j] + usize::from(x != y);
+            let mut best = change.min(row[j + 1] + 1).min(next[j] + 1);
+            if i > 0 && j > 0 && *x == b[j - 1] && a[i - 1] == *y {
+                best = best.min(before[j - 1] + 1);
+            }
+            next.push(best);
         }
+        before = std::mem::replace(&mut row, next);
     }
     row[b.len()]
 }
@@ -54,9 +59,11 @@ mod tests {
             ("MATCH", Some("match")),
             ("matsch", Some("match")),
             ("kinds", Some("Kinds")),
+            ("tsl", Some("tls")),
             ("tl", Some("tls")),
             ("tx", None),
-            ("mtahc", None),
+            ("mtahc", Some("match")),
+            ("amhct", None),
             ("x", None),
             ("", None),
         ] {

@@ -93,7 +93,6 @@ async fn any_kind_is_found_followed_and_lost_with_its_definition() -> anyhow::Re
     let store = KubernetesStore::connect(config)?;
 
     // Kubernetes' own kinds, and typing errors among them. Everybody may ask; what may be read is another question.
-    let plain = KubernetesStore::connect(config(USER))?;
     let mut own = ask(&store, &["v1/ConfigMap", "policy/*", "v1/Servcie", "apps/v1/Deploymnt", "v1/Binding"]);
     let (kinds, unknown) = until(&mut own, &["v1/ConfigMap", "policy/v1/PodDisruptionBudget"]).await?;
     ensure!(kinds.iter().all(|kind| kind.namespaced) && kinds[1].plural == "poddisruptionbudgets", "{kinds:?}");

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Folder;
+use super::live::Live;
 use crate::datastore::file::status::FileError;
 use crate::datastore::pattern::{KindsNow, Pattern};
 use crate::datastore::seen;
@@ -11,15 +12,6 @@ use crate::model::object::Kind;
 
 /// Group and name of a kind.
 type Name<'a> = (&'a str, &'a str);
-
-/// Objects of a kind in one version.
-struct Found<'a> {
-    count: usize,
-    /// File and line of the first one.
-    file: String,
-    line: u64,
-    version: &'a str,
-}
 
 impl Folder {
     /// Somebody asks for these kinds from now on. The status then names objects of such a kind in a version that nobody asks for.
@@ -55,34 +47,27 @@ impl Folder {
         if self.asked.is_empty() {
             return Vec::new();
         }
-        let mut found: BTreeMap<(Name<'_>, &str), Found<'_>> = BTreeMap::new();
+        // The objects of each kind and version: their number, and the first one.
+        let mut versions: BTreeMap<(Name<'_>, &str), (usize, &Live)> = BTreeMap::new();
         for (identity, live) in &self.objects {
-            let (group, name, version) = (&*identity.group, &*identity.kind, &*live.resource.version);
-            let named = self.asked.iter().any(|pattern| pattern.names(group, name));
-            if !named || self.asked.iter().any(|pattern| pattern.matches(group, version, name)) {
-                continue;
-            }
-            let first = || Found { count: 0, file: live.file.display().to_string(), line: live.resource.line, version };
-            found.entry(((group, name), version)).or_insert_with(first).count += 1;
+            let version = ((&*identity.group, &*identity.kind), &*live.resource.version);
+            versions.entry(version).or_insert((0, live)).0 += 1;
         }
-        let remark = |((group, name), found): (Name<'_>, Found<'_>)| {
-            let versions: BTreeSet<&str> = self
-                .asked
-                .iter()
-                .filter(|pattern| pattern.names(group, name))
-                .filter_map(|pattern| Some(&*pattern.kind.as_ref()?.0))
-                .collect();
-            let versions: Vec<&str> = versions.into_iter().collect();
-            let (objects, are) = if found.count == 1 { ("object", "is") } else { ("objects", "are") };
+        let remark = |(((group, name), version), (count, first)): ((Name<'_>, &str), (usize, &Live))| {
+            let asked = self.asked.iter().filter(|pattern| pattern.names(group, name));
+            let wanted: Option<BTreeSet<&str>> = asked.map(|pattern| Some(&*pattern.kind.as_ref()?.0)).collect();
+            // A pattern for the whole group takes any version.
+            let wanted = wanted.filter(|wanted| !wanted.is_empty() && !wanted.contains(version))?;
+            let (objects, are) = if count == 1 { ("object", "is") } else { ("objects", "are") };
             let reason = format!(
-                "{} {objects} of {} {are} in version {}, which no syncer asks for: write {} into apiVersion, or add the version to Kinds",
-                found.count,
+                "{count} {objects} of {} {are} in version {version}, which no syncer asks for: write {} into apiVersion, or add \
+                 the version to Kinds",
                 [group, name].join(" ").trim_start(),
-                found.version,
-                versions.join(" or "),
+                wanted.into_iter().collect::<Vec<_>>().join(" or "),
             );
-            FileError { file: found.file, line: (found.line > 0).then_some(found.line), reason }
+            let line = first.resource.line;
+            Some(FileError { file: first.file.display().to_string(), line: (line > 0).then_some(line), reason })
         };
-        found.into_iter().map(|((name, _), found)| remark((name, found))).collect()
+        versions.into_iter().filter_map(remark).collect()
     }
 }
