@@ -76,8 +76,10 @@ pub struct Snapshot {
     pub phase: String,
     /// The address for agents.
     pub listening: String,
-    /// The datastore.
+    /// The datastore; of several, all as one.
     pub datastore: Datastore,
+    /// Each datastore by itself, in the order of the configuration.
+    pub datastores: Vec<Datastore>,
     /// The syncers, in Typha's order.
     pub syncers: Vec<Syncer>,
     /// Number of connected clients by state.
@@ -86,10 +88,12 @@ pub struct Snapshot {
     pub clients: Vec<Client>,
 }
 
-/// The datastore.
+/// A datastore.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Datastore {
+    /// Its name in the configuration; empty for several as one.
+    pub name: String,
     /// `etcdv3`, `file`, …
     #[serde(rename = "type")]
     pub datastore_type: String,

@@ -19,7 +19,7 @@ use super::Output;
 use super::local::Local;
 use crate::config::render::columns;
 use crate::config::table::DEFAULT_FILE;
-use crate::status::{DEFAULT_CLIENTS, Listed, Snapshot, Syncer};
+use crate::status::{DEFAULT_CLIENTS, Datastore, Listed, Snapshot, Syncer};
 
 /// Longest status that is read: enough for all clients that a server can have, at some hundred bytes each.
 const MAX_BODY: usize = 64 << 20;
@@ -174,29 +174,21 @@ async fn exchange(stream: TcpStream, address: &str, clients: Listed) -> Result<(
 /// The status for people.
 #[must_use]
 pub fn table(snapshot: &Snapshot) -> String {
-    let datastore = &snapshot.datastore;
     let mut out = format!(
-        "bulrush {}, {}, up {}, listening on {}\ndatastore {} at {}: {}\n",
+        "bulrush {}, {}, up {}, listening on {}\n",
         snapshot.version,
         snapshot.phase,
         duration(snapshot.uptime_secs),
         snapshot.listening,
-        datastore.datastore_type,
-        datastore.location,
-        datastore.state,
     );
-    if !datastore.last_error.is_empty() {
-        let _ = writeln!(out, "  last error: {}", plain(&datastore.last_error));
-    }
-    for spared in &datastore.spared {
-        let _ = writeln!(out, "  {}", plain(spared));
-    }
-    if !datastore.held.is_empty() {
-        let _ = writeln!(out, "  held: {}", plain(&datastore.held));
-    }
-    for error in &datastore.file_errors {
-        let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
-        let _ = writeln!(out, "  bad file: {}{line}: {}", plain(&error.file), plain(&error.reason));
+    // One needs no name, and an older server tells of none.
+    match &snapshot.datastores[..] {
+        [] | [_] => out += &datastore("datastore", &snapshot.datastore),
+        several => {
+            for one in several {
+                out += &datastore(&format!("datastore {}:", plain(&one.name)), one);
+            }
+        }
     }
     out.push('\n');
     let head = ["SYNCER", "STATUS", "KEYS", "SEQUENCE", "DATA AGE", "INVALID", "UNCONVERTIBLE"];
@@ -214,6 +206,25 @@ pub fn table(snapshot: &Snapshot) -> String {
     out += &columns(&head, rows);
     out += &problems(&snapshot.syncers);
     out += &clients(snapshot);
+    out
+}
+
+/// A datastore and its troubles; `title` comes before its type.
+fn datastore(title: &str, datastore: &Datastore) -> String {
+    let mut out = format!("{title} {} at {}: {}\n", datastore.datastore_type, datastore.location, datastore.state);
+    if !datastore.last_error.is_empty() {
+        let _ = writeln!(out, "  last error: {}", plain(&datastore.last_error));
+    }
+    for spared in &datastore.spared {
+        let _ = writeln!(out, "  {}", plain(spared));
+    }
+    if !datastore.held.is_empty() {
+        let _ = writeln!(out, "  held: {}", plain(&datastore.held));
+    }
+    for error in &datastore.file_errors {
+        let line = error.line.map(|line| format!(":{line}")).unwrap_or_default();
+        let _ = writeln!(out, "  bad file: {}{line}: {}", plain(&error.file), plain(&error.reason));
+    }
     out
 }
 
@@ -319,7 +330,7 @@ fn bytes(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::{Client, Datastore, FileError, Problem};
+    use crate::status::{Client, FileError, Problem};
 
     fn client(id: u64, lag_secs: f64) -> Client {
         Client {
@@ -359,6 +370,7 @@ mod tests {
                 }],
                 ..Datastore::default()
             },
+            datastores: Vec::new(),
             syncers: vec![Syncer {
                 name: "felix".to_owned(),
                 status: "in-sync".to_owned(),
@@ -402,6 +414,38 @@ mod tests {
                 .ends_with("\n2 clients: 2 following; --clients 10 lists the slowest, --clients all everyone\n")
         );
         assert!(table(&Snapshot::default()).ends_with("\nno clients\n"));
+    }
+
+    #[test]
+    fn several_datastores_are_shown_by_name() {
+        let one = |name: &str, datastore_type: &str, location: &str| Datastore {
+            name: name.to_owned(),
+            datastore_type: datastore_type.to_owned(),
+            location: location.to_owned(),
+            state: "connected".to_owned(),
+            ..Datastore::default()
+        };
+        let held = "21 of 41 objects would be deleted".to_owned();
+        let file_errors = vec![FileError { file: "a.yaml".to_owned(), line: None, reason: "not YAML".to_owned() }];
+        let snapshot = Snapshot {
+            datastores: vec![
+                Datastore { held, file_errors, ..one("git", "file", "/etc/mesh") },
+                Datastore { last_error: "no answer".to_owned(), ..one("cluster", "kubernetes", "https://api") },
+            ],
+            ..Snapshot::default()
+        };
+        let shown = table(&snapshot);
+        let lines: Vec<&str> = shown.lines().skip(1).take(5).collect();
+        assert_eq!(
+            lines,
+            [
+                "datastore git: file at /etc/mesh: connected",
+                "  held: 21 of 41 objects would be deleted",
+                "  bad file: a.yaml: not YAML",
+                "datastore cluster: kubernetes at https://api: connected",
+                "  last error: no answer",
+            ]
+        );
     }
 
     #[tokio::test]

@@ -43,10 +43,10 @@ use crate::calico::pipelines;
 use crate::calico::processors::Context;
 use crate::config::{Config, GLOBAL};
 use crate::debug::heap;
-use crate::health::{HealthAggregator, REPORT_TIMEOUT, Reports};
+use crate::health::HealthAggregator;
 use crate::http::{self, Endpoints, Services};
 use crate::logging::LogHandle;
-use crate::metrics::{CertificateMetrics, FolderMetrics, ServerMetrics, SyncerMetrics, register_process_metrics};
+use crate::metrics::{CertificateMetrics, ServerMetrics, SyncerMetrics, register_process_metrics};
 use crate::outlet::Listening;
 use crate::pipeline::SyncerPipeline;
 use crate::snapcache::Reader;
@@ -181,12 +181,7 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         }
     }
 
-    // Health and metrics have names for one folder only.
-    if let Some(files) = store_views.iter().find_map(|view| view.files.clone()) {
-        let reporter = health.register(folder::REPORTER, Reports::Ready, REPORT_TIMEOUT);
-        let metrics = FolderMetrics::new(&early.registry);
-        tasks.spawn("folder-report", folder::report(files, reporter, metrics, stop.clone()));
-    }
+    folder::report_all(&store_views, |datastore| datastore == GLOBAL, &health, &early.registry, &tasks, &stop);
 
     let facts = Facts {
         views: views.clone(),

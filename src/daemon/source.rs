@@ -94,8 +94,8 @@ impl Source {
         let location = path.display().to_string();
         let (quiet, serve_incomplete) = (config.file.quiet, config.file.serve_incomplete);
         let tasks = TaskRegistry::new();
-        let store =
-            FileStore::open_supervised(FileConfig { path, quiet, serve_incomplete, catalog: catalog(None) }, &tasks);
+        let folder = FileConfig { quiet, serve_incomplete, ..FileConfig::new(path, catalog(None)) };
+        let store = FileStore::open_supervised(folder, &tasks);
         Ok(Self {
             files: Some(store.status()),
             datastore: Arc::new(store.clone()),

@@ -21,7 +21,7 @@ pub(super) struct Sources {
     pub(super) started: Instant,
     /// The address for agents.
     pub(super) listening: String,
-    /// The datastores, which the document shows as one.
+    /// The datastores, which the document shows as one, and each by itself.
     pub(super) stores: Vec<StoreView>,
     /// The pipelines in Typha's order.
     pub(super) pipelines: Vec<PipelineView>,
@@ -40,50 +40,57 @@ impl Sources {
             uptime_secs: self.started.elapsed().as_secs_f64(),
             phase: (*self.phase.borrow()).to_owned(),
             listening: self.listening.clone(),
-            datastore: self.datastore(),
+            datastore: datastore(&self.stores),
+            datastores: self.stores.iter().map(alone).collect(),
             syncers: self.pipelines.iter().map(syncer).collect(),
             client_states: states(&clients),
             clients: slowest(clients, listed).into_iter().map(client).collect(),
         }
     }
+}
 
-    fn datastore(&self) -> Datastore {
-        let kinds = stores::kinds(&self.stores);
-        let in_trouble = |phase: Phase| matches!(phase, Phase::Retrying | Phase::Lost);
-        let troubled: Vec<&KindStatus> = kinds.iter().filter(|kind| in_trouble(kind.phase)).collect();
-        let state = match troubled.len() {
-            0 if kinds.iter().any(|kind| kind.phase == Phase::Listing) => "listing".to_owned(),
-            0 => "connected".to_owned(),
-            n if n == kinds.len() => "away".to_owned(),
-            n => format!("trouble with {n} of {} kinds", kinds.len()),
+/// Datastores as one: all kinds, all files.
+fn datastore(views: &[StoreView]) -> Datastore {
+    let kinds = stores::kinds(views);
+    let in_trouble = |phase: Phase| matches!(phase, Phase::Retrying | Phase::Lost);
+    let troubled: Vec<&KindStatus> = kinds.iter().filter(|kind| in_trouble(kind.phase)).collect();
+    let state = match troubled.len() {
+        0 if kinds.iter().any(|kind| kind.phase == Phase::Listing) => "listing".to_owned(),
+        0 => "connected".to_owned(),
+        n if n == kinds.len() => "away".to_owned(),
+        n => format!("trouble with {n} of {} kinds", kinds.len()),
+    };
+    let last_error = troubled.first().and_then(|kind| kind.error.clone()).unwrap_or_default();
+    let spared = kinds
+        .iter()
+        .filter(|kind| kind.phase == Phase::Absent)
+        .filter_map(|kind| Some(format!("{}: {}", kind.kind, kind.error.as_ref()?)));
+    let mut datastore = Datastore {
+        spared: spared.collect(),
+        datastore_type: stores::types(views),
+        location: stores::locations(views),
+        state,
+        last_error,
+        ..Datastore::default()
+    };
+    let mut held = Vec::new();
+    for files in views.iter().filter_map(|store| store.files.as_ref()) {
+        let files = files.borrow();
+        let error = |error: &crate::datastore::file::FileError| FileError {
+            file: error.file.clone(),
+            line: error.line,
+            reason: error.reason.clone(),
         };
-        let last_error = troubled.first().and_then(|kind| kind.error.clone()).unwrap_or_default();
-        let spared = kinds
-            .iter()
-            .filter(|kind| kind.phase == Phase::Absent)
-            .filter_map(|kind| Some(format!("{}: {}", kind.kind, kind.error.as_ref()?)));
-        let mut datastore = Datastore {
-            spared: spared.collect(),
-            datastore_type: stores::types(&self.stores),
-            location: stores::locations(&self.stores),
-            state,
-            last_error,
-            ..Datastore::default()
-        };
-        let mut held = Vec::new();
-        for files in self.stores.iter().filter_map(|store| store.files.as_ref()) {
-            let files = files.borrow();
-            let error = |error: &crate::datastore::file::FileError| FileError {
-                file: error.file.clone(),
-                line: error.line,
-                reason: error.reason.clone(),
-            };
-            datastore.file_errors.extend(files.errors.iter().map(error));
-            held.extend(files.held.clone());
-        }
-        datastore.held = held.join("; ");
-        datastore
+        datastore.file_errors.extend(files.errors.iter().map(error));
+        held.extend(files.held.clone());
     }
+    datastore.held = held.join("; ");
+    datastore
+}
+
+/// One datastore.
+fn alone(view: &StoreView) -> Datastore {
+    Datastore { name: view.name.clone(), ..datastore(std::slice::from_ref(view)) }
 }
 
 fn syncer(view: &PipelineView) -> Syncer {

@@ -50,6 +50,7 @@ impl Store {
     /// The view of the datastore for other parts.
     pub(super) fn view(&self) -> StoreView {
         StoreView {
+            name: self.config.name.clone(),
             datastore_type: self.config.datastore_type,
             location: self.source.location.clone(),
             kinds: self.hub.statuses(),
@@ -88,6 +89,8 @@ impl Store {
 /// A datastore as other parts see it.
 #[derive(Clone, Debug)]
 pub(super) struct StoreView {
+    /// Its name in the configuration.
+    pub(super) name: String,
     datastore_type: DatastoreType,
     location: String,
     kinds: watch::Receiver<Vec<watch::Receiver<KindStatus>>>,

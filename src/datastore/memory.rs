@@ -14,9 +14,12 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::{Semaphore, watch};
 
+mod kinds;
+
 use super::filter;
 use super::selection::Selection;
 use crate::datastore::inlet::{Datastore, Error, Event, ListPage, Malformed, WatchBatch};
+use crate::datastore::pattern::{KindsNow, Pattern};
 use crate::model::object::{Kind, Object, ObjectId};
 use crate::model::{AsOf, Revision, no_revision};
 
@@ -422,6 +425,16 @@ impl Datastore for MemoryStore {
             }
         });
         batches.map(move |batch| Ok(filter::batch(&selection, batch?))).boxed()
+    }
+
+    fn kinds(&self, patterns: &[Pattern]) -> BoxStream<'static, Result<KindsNow, Error>> {
+        let (store, patterns) = (self.clone(), patterns.to_vec());
+        let now = move || {
+            let state = store.lock();
+            let present = state.kinds.iter().filter(|(_, kind_state)| !kind_state.absent).map(|(kind, _)| kind);
+            kinds::meet(&patterns, present)
+        };
+        kinds::follow(self.changes.subscribe(), now).boxed()
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod address;
 pub mod backoff;
+pub mod builtin;
 pub mod catalog;
 #[cfg(feature = "server")]
 pub mod etcd;
@@ -18,6 +19,7 @@ pub mod labels;
 #[cfg(feature = "server")]
 pub mod memory;
 mod pattern;
+mod seen;
 pub mod selection;
 pub mod write;
 

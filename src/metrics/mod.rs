@@ -205,12 +205,12 @@ impl CertificateMetrics {
 }
 
 metrics! {
-    /// Metrics of a folder that is the datastore. With another datastore they do not exist.
+    /// Metrics of the folders that are datastores, summed up. Without one they do not exist.
     FolderMetrics() {
-        errors: IntGauge = gauge("bulrush_folder_errors", "Number of errors in files of the folder now.");
+        errors: IntGauge = gauge("bulrush_folder_errors", "Number of errors in files of folders now.");
         held: IntGauge = gauge(
             "bulrush_folder_held",
-            "1 while the folder's content is not served as it is: a broken first load, a deletion to confirm, no folder.");
+            "Number of folders whose content is not served as it is: a broken first load, a deletion to confirm, no folder.");
     }
 }
 

@@ -32,6 +32,7 @@ mod scripted;
 
 mod etcd;
 mod folder;
+mod folder_kinds;
 mod simulation;
 mod structure;
 

@@ -18,6 +18,8 @@ pub struct FileConfig {
     pub quiet: Duration,
     /// Whether the first load may lack files that cannot be read, or all files.
     pub serve_incomplete: bool,
+    /// Whether a reload that deletes much is held until it is confirmed.
+    pub mass_delete_guard: bool,
     /// Knowledge about kinds: without it nobody can tell whether an object without a namespace is in `default`.
     pub catalog: Arc<Catalog>,
 }
@@ -26,6 +28,6 @@ impl FileConfig {
     /// A folder with the usual quiet time, which must be complete at first.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, catalog: Arc<Catalog>) -> Self {
-        Self { path: path.into(), quiet: DEFAULT_QUIET, serve_incomplete: false, catalog }
+        Self { path: path.into(), quiet: DEFAULT_QUIET, serve_incomplete: false, mass_delete_guard: true, catalog }
     }
 }

@@ -254,8 +254,16 @@ async fn look(shared: &Arc<Shared>, journal: &mut Journal) -> Option<RootId> {
     let (outcome, status) = {
         let mut folder = shared.folder();
         let outcome = folder.scanned(&scan, Instant::now());
-        (outcome, folder.status())
+        let status = folder.status();
+        shared.publish(status.clone());
+        (outcome, status)
     };
+    if outcome.again.is_none() && status.held.is_none() {
+        shared.vouched.send_replace(Some(at));
+    } else if outcome.applied {
+        // Watches look for changes when they are woken by this; the time that is vouched for stays as it was.
+        shared.vouched.send_modify(|_| ());
+    }
     journal.again = outcome.again;
     let path = &shared.config.path;
     if outcome.confirmed {
@@ -267,19 +275,7 @@ async fn look(shared: &Arc<Shared>, journal: &mut Journal) -> Option<RootId> {
     } else {
         debug!(folder = %path.display(), ?outcome, "folder read");
     }
-    let complete = outcome.again.is_none() && status.held.is_none();
     journal.tell(path, &status.errors, status.unknown, status.held.as_ref());
-    shared.status.send_if_modified(|current| {
-        let modified = *current != status;
-        *current = status;
-        modified
-    });
-    if complete {
-        shared.vouched.send_replace(Some(at));
-    } else if outcome.applied {
-        // Watches look for changes when they are woken by this; the time that is vouched for stays as it was.
-        shared.vouched.send_modify(|_| ());
-    }
     root
 }
 

@@ -15,7 +15,7 @@ pub fn file(input: &[u8], catalog: &Catalog) {
     let Ok(resources) = parse(Path::new(name), input, catalog) else { return };
     let revision = Revision::from("7");
     for resource in resources {
-        let object = resource.object(&revision);
+        let object = resource.object(&revision, Path::new(name));
         let body: Value = serde_json::from_slice(&object.body).expect("a body is JSON");
         assert_eq!(body["metadata"]["name"], &*object.id.name);
         assert_eq!(body["metadata"]["namespace"].as_str().unwrap_or_default(), &*object.id.namespace);

@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Fed by scans, feeds lists and watches through [`Folder::objects`] and [`Folder::changes_after`]. [`files`] says how each file
-//! counts, [`hold`] whether a mass deletion may happen, [`log`] has the changes that watches follow.
+//! counts, [`hold`] whether a mass deletion may happen, [`live`] is an object, [`log`] has the changes that watches
+//! follow, [`kinds`] tells the kinds of the objects.
 //!
 //! Rules:
 //! - A file that cannot be read or parsed, or that has no bytes, keeps its last good resources. At the first load there are none:
@@ -36,19 +37,23 @@ use tokio::time::Instant;
 
 use self::files::{Files, Owned, SETTLE, elect};
 use self::hold::{HOLD_ABOVE, Hold};
+use self::live::{Absence, Live, Missing};
 use self::log::{Act, Log};
-use super::parse::{Digest, Identity, Resource};
-use super::scan::{RootId, Scan, Stamp};
+use super::parse::{Digest, Identity};
+use super::scan::{RootId, Scan};
 use super::status::{FileError, FileStatus};
 use crate::datastore::catalog::Catalog;
+use crate::datastore::pattern::Pattern;
 use crate::datastore::selection::Selection;
 use crate::model::Revision;
-use crate::model::object::Object;
 
 mod files;
 mod hold;
+mod kinds;
+mod live;
 mod log;
 
+pub(super) use self::live::{Stored, to_objects};
 pub(super) use self::log::Change;
 
 /// Errors that the status names one by one.
@@ -86,43 +91,13 @@ pub(super) struct Folder {
     version: u64,
     hold: Hold,
     log: Log,
+    /// Deletions are never held, however many they are.
+    unguarded: bool,
+    /// The kinds that anybody ever asked for by pattern; few, since they are from the configuration.
+    asked: BTreeSet<Pattern>,
     /// Somebody lists a part of the folder: an object that moves is a change. To all others it is none.
     paths_matter: bool,
     errors: Vec<FileError>,
-}
-
-#[derive(Clone, Debug)]
-struct Live {
-    resource: Resource,
-    revision: Revision,
-    /// The file that has it, or had it last.
-    file: Arc<Path>,
-    absent: Option<Absence>,
-}
-
-impl Live {
-    /// A change of it.
-    fn change(&self, act: Act) -> Change {
-        Change { resource: self.resource.clone(), revision: self.revision.clone(), file: Arc::clone(&self.file), act }
-    }
-}
-
-/// An object is no longer where it was.
-#[derive(Clone, Copy, Debug)]
-struct Absence {
-    /// As its file looks since; `None` without a file.
-    stamp: Option<Stamp>,
-    since: Instant,
-}
-
-/// Objects that the folder no longer has.
-#[derive(Debug, Default)]
-struct Missing {
-    all: BTreeSet<Identity>,
-    /// Those of them that have been missing for long enough.
-    settled: BTreeSet<Identity>,
-    /// When the next one will have been.
-    next: Option<Instant>,
 }
 
 impl Folder {
@@ -130,6 +105,12 @@ impl Folder {
     /// lack files that cannot be read.
     pub(super) fn new(quiet: Duration, serve_incomplete: bool, catalog: Arc<Catalog>) -> Self {
         Self { quiet, serve_incomplete, catalog, ..Self::default() }
+    }
+
+    /// The same, where deletions are never held, however many they are.
+    pub(super) fn unguarded(mut self) -> Self {
+        self.unguarded = true;
+        self
     }
 
     /// Digests of the files as last seen.
@@ -189,7 +170,8 @@ impl Folder {
             return Outcome { again, ..self.apply(&winners, &BTreeSet::new()) };
         }
 
-        if files.is_empty() && !self.objects.is_empty() && (self.away || self.root != Some(root)) {
+        let replaced = self.away || self.root != Some(root);
+        if files.is_empty() && !self.objects.is_empty() && replaced && !self.unguarded {
             let all: BTreeSet<Identity> = self.objects.keys().cloned().collect();
             let what = format!(
                 "another folder is here now and it is empty, as when a volume is not mounted: all {} objects would be deleted",
@@ -206,7 +188,7 @@ impl Folder {
         let missing = self.missing(&winners, now);
         let again = [again, missing.next].into_iter().flatten().min();
         let (gone, all) = (missing.all.len(), self.objects.len());
-        if gone <= HOLD_ABOVE || 2 * gone <= all {
+        if gone <= HOLD_ABOVE || 2 * gone <= all || self.unguarded {
             self.arrived(root);
             return Outcome { again, ..self.apply(&winners, &missing.settled) };
         }
@@ -253,13 +235,10 @@ impl Folder {
     }
 
     /// The version that the content has, and its objects that may belong to a selection: labels are not looked at.
-    pub(super) fn objects(&mut self, selection: &Selection) -> (u64, Vec<(Resource, Revision)>) {
+    pub(super) fn objects(&mut self, selection: &Selection) -> (u64, Vec<Stored>) {
         self.paths_matter |= selection.is_by_folder();
         let wanted = |live: &&Live| live.resource.may_be_of(selection) && selection.may_be_in(&live.file);
-        (
-            self.version,
-            self.objects.values().filter(wanted).map(|live| (live.resource.clone(), live.revision.clone())).collect(),
-        )
+        (self.version, self.objects.values().filter(wanted).map(Live::stored).collect())
     }
 
     /// The reloads after a version, oldest first; `None` if that version is unknown or too long ago.
@@ -276,12 +255,13 @@ impl Folder {
             let identity = &live.resource.identity;
             self.catalog.is_unknown(&identity.group, &identity.kind)
         };
+        let remarks = self.unasked();
         FileStatus {
             files: self.files.len(),
             objects: self.objects.len(),
             unknown: self.objects.values().filter(unknown).count(),
-            error_count: self.errors.len(),
-            errors: self.errors.iter().take(MAX_STATUS_ERRORS).cloned().collect(),
+            error_count: self.errors.len() + remarks.len(),
+            errors: self.errors.iter().cloned().chain(remarks).take(MAX_STATUS_ERRORS).collect(),
             version: self.version,
             held: self.hold.reason.clone(),
         }
@@ -296,6 +276,7 @@ impl Folder {
         for (identity, (resource, file)) in winners {
             match self.objects.get_mut(identity) {
                 Some(live) if live.resource.digest == resource.digest => {
+                    live.resource.line = resource.line;
                     let from = std::mem::replace(&mut live.file, Arc::clone(file));
                     if self.paths_matter && from != *file {
                         let act = Act::Moved { from };
@@ -309,9 +290,11 @@ impl Folder {
                         file: Arc::clone(file),
                         absent: None,
                     };
-                    changes.push(live.change(Act::Put));
+                    let change = live.change(Act::Put { was: None });
                     put += 1;
-                    self.objects.insert(identity.clone(), live);
+                    let before = self.objects.insert(identity.clone(), live).map(|before| before.resource.version);
+                    let was = before.filter(|before| *before != resource.version);
+                    changes.push(Change { act: Act::Put { was }, ..change });
                 }
             }
         }
@@ -351,11 +334,6 @@ fn incomplete(no_files: bool, broken: &[FileError]) -> Option<String> {
         "nothing is served before every file can be read, since agents would delete what is missing (mend or remove the \
          file, or set FileServeIncomplete): {first}{more}"
     ))
-}
-
-/// Turns resources of [`Folder::objects`] into objects, outside of any lock.
-pub(super) fn to_objects(resources: &[(Resource, Revision)]) -> Vec<Object> {
-    resources.iter().map(|(resource, revision)| resource.object(revision)).collect()
 }
 
 #[cfg(test)]

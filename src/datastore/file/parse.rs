@@ -74,15 +74,28 @@ pub(super) struct Resource {
 impl Resource {
     /// Whether it may belong to a selection, by its kind and name.
     pub(super) fn may_be_of(&self, selection: &Selection) -> bool {
+        self.may_be_of_version(selection, &self.version)
+    }
+
+    /// Whether it may belong to a selection if it is in this version.
+    pub(super) fn may_be_of_version(&self, selection: &Selection, version: &str) -> bool {
         let kind = selection.kind();
         selection.may_have(&self.identity.id)
             && *self.identity.group == *kind.group
             && *self.identity.kind == *kind.name
-            && (self.dialect != Dialect::Kubernetes || *self.version == *kind.version)
+            && (self.dialect != Dialect::Kubernetes || *version == *kind.version)
     }
 
-    /// The resource as an object of this version.
-    pub(super) fn object(&self, revision: &Revision) -> Object {
+    /// File and line, as `reviews.yaml:14`.
+    fn place(&self, file: &Path) -> Arc<str> {
+        match self.line {
+            0 => file.display().to_string().into(),
+            line => format!("{}:{line}", file.display()).into(),
+        }
+    }
+
+    /// The resource as an object of this revision, which is in this file.
+    pub(super) fn object(&self, revision: &Revision, file: &Path) -> Object {
         let rest = &self.body[BODY_START.len()..];
         let mut body = Vec::with_capacity(self.body.len() + revision.len() + 24);
         body.extend_from_slice(BODY_START.as_bytes());
@@ -95,7 +108,7 @@ impl Resource {
             revision: revision.clone(),
             dialect: self.dialect,
             body: Bytes::from(body),
-            place: None,
+            place: Some(self.place(file)),
         }
     }
 }

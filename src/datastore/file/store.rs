@@ -10,13 +10,13 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::config::{DEFAULT_QUIET, FileConfig};
-use super::folder::{Folder, to_objects};
-use super::parse::Resource;
+use super::folder::{Folder, Stored, to_objects};
 use super::shared::Shared;
 use super::status::FileStatus;
-use super::{driver, follower};
+use super::{driver, follower, kinds};
 use crate::datastore::filter;
 use crate::datastore::inlet::{Datastore, Error, ListPage, WatchBatch};
+use crate::datastore::pattern::{KindsNow, Pattern};
 use crate::datastore::selection::Selection;
 use crate::model::{AsOf, Revision};
 use crate::tasks::TaskRegistry;
@@ -44,7 +44,10 @@ impl FileStore {
     pub fn open_supervised(config: FileConfig, tasks: &TaskRegistry) -> Self {
         // A quiet time for the whole folder that is longer than usual says nothing about one file.
         let quiet = config.quiet.min(DEFAULT_QUIET);
-        let folder = Folder::new(quiet, config.serve_incomplete, Arc::clone(&config.catalog));
+        let mut folder = Folder::new(quiet, config.serve_incomplete, Arc::clone(&config.catalog));
+        if !config.mass_delete_guard {
+            folder = folder.unguarded();
+        }
         let shared = Arc::new(Shared {
             config,
             folder: Mutex::new(folder),
@@ -81,10 +84,10 @@ impl Datastore for FileStore {
         stream::once(async move {
             loaded(&shared, &wanted).await?;
             let at = shared.vouched_at();
-            let (version, resources) = shared.folder().objects(&wanted);
+            let (version, objects) = shared.folder().objects(&wanted);
             let revision = Revision::from(version.to_string());
             let as_of = at.map(|at| AsOf { revision: revision.clone(), at });
-            Ok(list_pages(resources, revision, as_of))
+            Ok(list_pages(objects, revision, as_of))
         })
         .flat_map(|pages| match pages {
             Ok(pages) => pages,
@@ -98,6 +101,11 @@ impl Datastore for FileStore {
         let batches = follower::batches(Arc::clone(&self.shared), selection.clone(), from.clone());
         let selection = selection.clone();
         batches.map(move |batch| Ok(filter::batch(&selection, batch?))).boxed()
+    }
+
+    fn kinds(&self, patterns: &[Pattern]) -> BoxStream<'static, Result<KindsNow, Error>> {
+        self.shared.ask(patterns);
+        kinds::kinds(Arc::clone(&self.shared), patterns.to_vec()).boxed()
     }
 }
 
@@ -113,20 +121,18 @@ async fn loaded(shared: &Shared, selection: &Selection) -> Result<(), Error> {
     Err(Error::Retry { doing: format!("list {selection} from folder {}", shared.config.path.display()), reason })
 }
 
-type Resources = Vec<(Resource, Revision)>;
-
 fn list_pages(
-    resources: Resources,
+    objects: Vec<Stored>,
     revision: Revision,
     as_of: Option<AsOf>,
 ) -> BoxStream<'static, Result<ListPage, Error>> {
-    let mut rest = Some(resources.into_iter().peekable());
+    let mut rest = Some(objects.into_iter().peekable());
     stream::iter(std::iter::from_fn(move || {
-        let mut resources = rest.take()?;
-        let page: Resources = resources.by_ref().take(PAGE_OBJECTS).collect();
-        let more = resources.peek().is_some();
+        let mut objects = rest.take()?;
+        let page: Vec<Stored> = objects.by_ref().take(PAGE_OBJECTS).collect();
+        let more = objects.peek().is_some();
         if more {
-            rest = Some(resources);
+            rest = Some(objects);
         }
         let as_of = if more { None } else { as_of.clone() };
         Some(Ok(ListPage { objects: to_objects(&page), malformed: Vec::new(), revision: revision.clone(), as_of }))

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::definitions::Sighting;
+use super::known::Sighting;
 
 /// For how long the server has to answer that it does not know a kind, if no definition tells: one that has just begun says so
 /// of all custom resources for a second or two.

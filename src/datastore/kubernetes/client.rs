@@ -101,8 +101,13 @@ impl ApiClient {
     /// # Cancel safety
     /// May be dropped at any time.
     pub(super) async fn get(&self, path_and_query: &str) -> Result<bytes::Bytes, Failure> {
+        self.get_at_most(path_and_query, MAX_BODY_BYTES).await
+    }
+
+    /// The same, of at most so many bytes.
+    pub(super) async fn get_at_most(&self, path_and_query: &str, bytes: usize) -> Result<bytes::Bytes, Failure> {
         let response = self.open(path_and_query).await?;
-        whole(response.into_body(), MAX_BODY_BYTES).await
+        whole(response.into_body(), bytes).await
     }
 
     /// Begins to read something; the body comes as it comes.

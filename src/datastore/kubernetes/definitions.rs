@@ -3,7 +3,7 @@
 //! They are watched as soon as the first kind is asked for that may have one: whether a kind that is missing was there before
 //! shows only to those that looked before.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -20,6 +20,7 @@ use tracing::{debug, info};
 use super::client::{ANSWER_TIMEOUT, ApiClient, end_of_pause};
 use super::config::DEFAULT_PAGE_LIMIT;
 use super::failure::Failure;
+use super::known::{Known, Sight, Sighting};
 use crate::datastore::backoff::Backoff;
 use crate::tasks::TaskRegistry;
 
@@ -36,66 +37,6 @@ const OPEN_SECONDS: u32 = 290;
 const ENDS_WITHIN: Duration = Duration::from_secs(10);
 /// A watch that ends sooner than this is opened again after a pause.
 const WATCH_TOO_SHORT: Duration = Duration::from_secs(1);
-
-/// The sight of one kind's definition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Sighting {
-    /// Definitions are not known (now): not asked for yet, or the server is away.
-    Unseen,
-    /// We are not permitted to see definitions.
-    Hidden,
-    /// It is there.
-    Defined {
-        /// A number that is another one after each change of it.
-        change: u64,
-    },
-    /// It was there, and is removed.
-    Removed,
-    /// It was never there.
-    Never,
-}
-
-/// How well the definitions can be seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Sight {
-    /// Not (now): not asked for yet, or the server is away.
-    #[default]
-    None,
-    /// All of them.
-    Full,
-    /// We are not permitted to.
-    Forbidden,
-}
-
-/// The definitions of the cluster, as far as they are known.
-#[derive(Debug, Default)]
-struct Known {
-    sight: Sight,
-    /// Names, with a number that grows when one changes.
-    names: HashMap<String, u64>,
-    /// All names that were ever there. Only installing kinds under ever new names would make it grow.
-    ever: HashSet<String>,
-    changes: u64,
-}
-
-impl Known {
-    fn put(&mut self, name: String) {
-        self.ever.insert(name.clone());
-        self.names.insert(name, self.changes);
-    }
-
-    fn sighting(&self, names: &[String]) -> Sighting {
-        match self.sight {
-            Sight::None => Sighting::Unseen,
-            Sight::Forbidden => Sighting::Hidden,
-            Sight::Full => match names.iter().filter_map(|name| self.names.get(name)).max() {
-                Some(change) => Sighting::Defined { change: *change },
-                None if names.iter().any(|name| self.ever.contains(name)) => Sighting::Removed,
-                None => Sighting::Never,
-            },
-        }
-    }
-}
 
 /// The definitions, watched. See the module's text.
 pub(super) struct Definitions {
@@ -146,10 +87,47 @@ impl Definitions {
         known.borrow().sighting(names)
     }
 
+    /// Follows the definitions of these groups.
+    pub(super) fn trail_of_groups(&self, groups: BTreeSet<String>) -> GroupTrail {
+        self.follow();
+        GroupTrail { known: self.known.subscribe(), groups }
+    }
+
+    /// The definition with one of these names as it is seen now.
+    pub(super) fn sighting(&self, names: &[String]) -> Sighting {
+        self.known.borrow().sighting(names)
+    }
+
+    /// Whether any kind of the group is defined, as far as definitions are seen now.
+    pub(super) fn defines(&self, group: &str) -> Option<bool> {
+        self.known.borrow().defines(group)
+    }
+
     /// Follows the definition with one of these names.
     pub(super) fn trail<'a>(&self, names: &'a [String]) -> Trail<'a> {
         self.follow();
         Trail { known: self.known.subscribe(), names }
+    }
+}
+
+/// The definitions of some groups, followed.
+pub(super) struct GroupTrail {
+    known: watch::Receiver<Known>,
+    groups: BTreeSet<String>,
+}
+
+impl GroupTrail {
+    /// A number that is another one after each change of a definition of the groups.
+    pub(super) fn now(&mut self) -> u64 {
+        self.known.borrow_and_update().change_of(&self.groups)
+    }
+
+    /// Waits until any definition has changed since [`Self::now`].
+    ///
+    /// # Cancel safety
+    /// May be dropped at any time.
+    pub(super) async fn changed(&mut self) {
+        changed(&mut self.known).await;
     }
 }
 
@@ -170,10 +148,14 @@ impl Trail<'_> {
     /// # Cancel safety
     /// May be dropped at any time.
     pub(super) async fn changed(&mut self) {
-        if self.known.changed().await.is_err() {
-            // The sender is gone, and nothing will ever change.
-            std::future::pending::<()>().await;
-        }
+        changed(&mut self.known).await;
+    }
+}
+
+async fn changed(known: &mut watch::Receiver<Known>) {
+    if known.changed().await.is_err() {
+        // The sender is gone, and nothing will ever change.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -244,16 +226,11 @@ async fn in_step(api: &Names, known: &watch::Sender<Known>, position: &mut Optio
     while let Ok(Some(event)) = timeout(patience, events.next()).await {
         *from = match event.map_err(|error| failure_of(&error))? {
             WatchEvent::Added(definition) | WatchEvent::Modified(definition) => {
-                known.send_modify(|known| {
-                    known.changes += 1;
-                    known.put(definition.name_any());
-                });
+                known.send_modify(|known| known.put(definition.name_any()));
                 definition.metadata.resource_version.unwrap_or_default()
             }
             WatchEvent::Deleted(definition) => {
-                known.send_modify(|known| {
-                    known.names.remove(&definition.name_any());
-                });
+                known.send_modify(|known| known.remove(&definition.name_any()));
                 definition.metadata.resource_version.unwrap_or_default()
             }
             WatchEvent::Bookmark(bookmark) => bookmark.metadata.resource_version,
@@ -274,15 +251,8 @@ async fn list(api: &Names, known: &watch::Sender<Known>) -> Result<String, Failu
             params = params.continue_token(&token);
             continue;
         }
-        known.send_modify(|known| {
-            known.changes += 1;
-            known.sight = Sight::Full;
-            known.names.clear();
-            for name in names {
-                known.put(name);
-            }
-            debug!(definitions = known.names.len(), "definitions of kinds are known");
-        });
+        debug!(definitions = names.len(), "definitions of kinds are known");
+        known.send_modify(|known| known.replace(names));
         return Ok(page.metadata.resource_version.unwrap_or_default());
     }
 }
@@ -316,12 +286,8 @@ impl Definitions {
     /// Definitions are seen so well, and these there are.
     pub(super) fn set(&self, sight: Sight, names: &[&str]) {
         self.known.send_modify(|known| {
+            known.replace(names.iter().map(|name| (*name).to_owned()));
             known.sight = sight;
-            known.changes += 1;
-            known.names.clear();
-            for name in names {
-                known.put((*name).to_owned());
-            }
         });
     }
 

@@ -3,7 +3,8 @@
 //! Fed by an API server, feeds the kind watches. [`config`] says where it is and as whom we speak, [`load`] reads the files that
 //! it names, [`proxy`] chooses the way there, [`client`] sends requests within bounds. [`store`] is the datastore, whose parts share
 //! [`shared`]: [`kind_state`] is what is remembered of each kind, [`groups`] finds the API group that holds a family of kinds,
-//! [`definitions`] watches the definitions of kinds, [`absence`] decides by them whether a kind is missing. [`list`] reads a kind as
+//! [`definitions`] watches the definitions of kinds, whose names are in [`known`], [`absence`] decides by them whether a kind is missing.
+//! [`discovery`] asks which kinds there are, [`served`] reads the answers, [`kinds`] follows the kinds that somebody asks for by pattern. [`list`] reads a kind as
 //! a stream or in pages, [`watch`] follows it; [`stream`] is the connection of both, [`lines`] cuts what it sends, [`events`] and
 //! [`object`] read it. [`write`] changes single objects, [`failure`] turns answers into what to do next, [`lookup`] asks once, for
 //! commands that inspect a cluster.
@@ -21,12 +22,15 @@ mod absence;
 mod client;
 pub mod config;
 mod definitions;
+mod discovery;
 mod events;
 #[cfg(any(test, fuzzing))]
 pub mod exercise;
 mod failure;
 mod groups;
 mod kind_state;
+mod kinds;
+mod known;
 mod limit;
 mod lines;
 mod list;
@@ -34,6 +38,7 @@ mod load;
 pub mod lookup;
 mod object;
 mod proxy;
+mod served;
 mod shared;
 mod store;
 mod stream;

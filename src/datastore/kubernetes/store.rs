@@ -10,9 +10,10 @@ use futures_util::stream::BoxStream;
 use super::client::ApiClient;
 use super::config::{ConfigError, KubernetesConfig};
 use super::shared::Shared;
-use super::{list, watch};
+use super::{kinds, list, watch};
 use crate::datastore::filter;
 use crate::datastore::inlet::{Datastore, Error, ListPage, WatchBatch};
+use crate::datastore::pattern::{KindsNow, Pattern};
 use crate::datastore::selection::Selection;
 use crate::model::Revision;
 use crate::tasks::TaskRegistry;
@@ -73,6 +74,10 @@ impl Datastore for KubernetesStore {
         let batches = watch::batches(Arc::clone(&self.shared), selection.clone(), from.clone());
         let left = left_to_filter(selection);
         batches.map(move |batch| Ok(filter::batch(&left, batch?))).boxed()
+    }
+
+    fn kinds(&self, patterns: &[Pattern]) -> BoxStream<'static, Result<KindsNow, Error>> {
+        kinds::kinds(Arc::clone(&self.shared), patterns.to_vec()).boxed()
     }
 
     fn arrival(&self, selection: &Selection) -> Option<BoxFuture<'static, ()>> {

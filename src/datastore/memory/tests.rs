@@ -112,3 +112,23 @@ async fn held_pages_come_as_they_are_released() {
     store.release_pages(&IP_POOL, 1);
     assert!(pages.next().await.is_some() && pages.next().await.is_none());
 }
+
+#[tokio::test]
+async fn kinds_are_those_that_were_put_until_they_are_absent() {
+    let store = MemoryStore::new();
+    let patterns = ["projectcalico.org/*", "v1/Pod"].map(|text| text.parse().unwrap());
+    let mut kinds = store.kinds(&patterns);
+    let mut said = async || {
+        let KindsNow { kinds, unknown } = kinds.next().await.expect("it does not end").expect("it does not fail");
+        let unknown = unknown.iter().map(|unknown| format!("? {}", unknown.pattern));
+        kinds.iter().map(ToString::to_string).chain(unknown).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(said().await, "? projectcalico.org/*, ? v1/Pod");
+    store.put(&POD, object("a", ""));
+    assert_eq!(said().await, "v1/Pod, ? projectcalico.org/*");
+    store.put(&POD, object("b", ""));
+    store.put(&IP_POOL, object("a", ""));
+    assert_eq!(said().await, "v1/Pod, projectcalico.org/v3/IPPool");
+    store.set_gone(&POD);
+    assert_eq!(said().await, "projectcalico.org/v3/IPPool, ? v1/Pod");
+}

@@ -23,6 +23,7 @@ mod role;
 
 mod definitions;
 mod harness;
+mod kinds;
 mod large;
 mod overload;
 mod permissions;

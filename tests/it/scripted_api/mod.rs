@@ -2,6 +2,7 @@
 //! a bad time, or never.
 
 mod failures;
+mod kinds;
 mod lists;
 mod unknown;
 mod vectors;

@@ -43,7 +43,10 @@ pub(in super::super) struct Change {
 #[derive(Clone, Debug)]
 pub(super) enum Act {
     /// Created or changed.
-    Put,
+    Put {
+        /// The version that it was in before, if that was another one.
+        was: Option<Arc<str>>,
+    },
     /// The same as before, in another file.
     Moved {
         /// The file that had it.
@@ -57,15 +60,18 @@ impl Change {
     /// The change as a watch of the selection reports it, but for labels; `None`: it does not concern the selection.
     pub(in super::super) fn event(&self, selection: &Selection) -> Option<Event> {
         if !self.resource.may_be_of(selection) {
-            return None;
+            // For those who follow the kind in the version that the object had it is gone.
+            let Act::Put { was: Some(was) } = &self.act else { return None };
+            let was_of = self.resource.may_be_of_version(selection, was);
+            return was_of.then(|| Event::Delete { id: self.resource.identity.id.clone(), last: None });
         }
         let is_in = selection.may_be_in(&self.file);
         let put = match &self.act {
             Act::Moved { from } if selection.may_be_in(from) == is_in => return None,
-            Act::Put | Act::Moved { .. } => is_in,
+            Act::Put { .. } | Act::Moved { .. } => is_in,
             Act::Deleted => false,
         };
-        let object = self.resource.object(&self.revision);
+        let object = self.resource.object(&self.revision, &self.file);
         Some(if put { Event::Put(object) } else { Event::Delete { id: object.id.clone(), last: Some(object) } })
     }
 }

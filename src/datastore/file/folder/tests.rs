@@ -2,6 +2,7 @@
 
 mod followers;
 mod holds;
+mod versions;
 mod writing;
 
 use std::cell::Cell;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use sha2::Digest as _;
 
 use super::super::parse::parse;
-use super::super::scan::{FileRead, Found};
+use super::super::scan::{FileRead, Found, Stamp};
 use super::*;
 use crate::calico::catalog::catalog;
 use crate::calico::kinds;
@@ -90,7 +91,7 @@ impl Bench {
 
     fn names(&mut self) -> Vec<String> {
         let objects = self.folder.objects(&kinds::IP_POOL.into()).1;
-        objects.iter().map(|(resource, at)| format!("{}@{at}", resource.identity.id)).collect()
+        objects.iter().map(|stored| format!("{}@{}", stored.resource.identity.id, stored.revision)).collect()
     }
 }
 

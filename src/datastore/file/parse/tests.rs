@@ -63,7 +63,7 @@ fn the_digest_is_of_the_value_and_not_of_its_spelling() {
 
 #[test]
 fn objects_carry_our_version() {
-    let object = yaml(POOL).unwrap().remove(0).object(&Revision::from("7"));
+    let object = yaml(POOL).unwrap().remove(0).object(&Revision::from("7"), Path::new("x.yaml"));
     let value: Value = serde_json::from_slice(&object.body).unwrap();
     assert_eq!(value["metadata"]["resourceVersion"], "7");
     assert_eq!(value["metadata"]["name"], "a");
@@ -84,7 +84,7 @@ fn namespaces_follow_the_scope() {
 #[test]
 fn scalars_are_read_as_kubectl_reads_them() {
     let text = format!("{POOL}  a: yes\n  b: 0644\n  c: '0644'\n  d: 1e3\n  e: 2024-01-02T03:04:05Z\n  f: ~\n  8: x\n");
-    let object = yaml(&text).unwrap().remove(0).object(&Revision::from("1"));
+    let object = yaml(&text).unwrap().remove(0).object(&Revision::from("1"), Path::new("x.yaml"));
     let value: Value = serde_json::from_slice(&object.body).unwrap();
     let spec = &value["spec"];
     assert_eq!((&spec["a"], &spec["b"], &spec["c"]), (&Value::from(true), &Value::from(0o644), &Value::from("0644")));

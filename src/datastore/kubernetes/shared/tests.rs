@@ -7,7 +7,8 @@ use tokio::time::sleep;
 
 use super::super::absence::{ABSENT_AFTER, POLL_EXPECTED, SETTLE};
 use super::super::config::KubernetesConfig;
-use super::super::definitions::{KNOWN_WITHIN, Sight};
+use super::super::definitions::KNOWN_WITHIN;
+use super::super::known::Sight;
 use super::*;
 use crate::calico::catalog::{CalicoGroup, catalog};
 use crate::calico::kinds::TIER;

@@ -151,3 +151,24 @@ fn an_unmounted_folder_is_not_an_emptied_one() {
     assert_eq!(bench.settle(&unmounted), Outcome { confirmed: true, ..applied(0, 3) });
     assert_eq!(bench.folder.status().held, None);
 }
+
+#[test]
+fn without_the_guard_nothing_is_held() {
+    let unguarded = || Bench::with(Folder::new(QUIET, false, catalog(None)).unguarded());
+    let mut tree = Tree::of(&[("a.yaml", &pools(50))]);
+    let mut bench = unguarded();
+    assert!(bench.look(&tree).applied);
+    tree.files.insert("a.yaml", pools(3));
+    assert_eq!(bench.settle(&tree), applied(0, 47));
+    // Another folder is at the path, and it is empty.
+    tree.files.clear();
+    tree.root += 1;
+    assert_eq!(bench.settle(&tree), applied(0, 3));
+    assert_eq!(bench.folder.status().held, None);
+    // A folder that is away or cannot be read keeps its content all the same.
+    let mut bench = unguarded();
+    assert!(bench.look(&Tree::of(&[("a.yaml", &pools(50))])).applied);
+    let broken = Tree::of(&[("a.yaml", "{")]);
+    assert_eq!(bench.settle(&broken), unchanged());
+    assert_eq!(bench.names().len(), 50);
+}
