@@ -8,13 +8,17 @@ use bulrush::model::finding::{BAD_VALUE, Finding, Findings, MISSING_FIELD, REPEA
 use bulrush::validate::schema::load::unroll;
 use bulrush::validate::schema::metadata::kind_of;
 use bulrush::validate::schema::node::{Additional, Node};
-use bulrush::validate::schema::{Library, Schema, text};
+use bulrush::validate::schema::{Library, RULE_FAILED, Schema, text};
 use serde_json::{Value, json};
 
 use crate::need::{Program, need};
 
-/// Objects of Istio's invalid ones on which Bulrush differs: the file, the expected error, and the reason.
-const DIFFERENT: [(&str, &str, &str); 0] = [];
+/// Findings about Istio's valid objects, and the reason why Bulrush differs: the file, the finding's path, the reason.
+const DIFFERENT: [(&str, &str, &str); 1] = [(
+    "serviceentry-valid.yaml",
+    "/spec/addresses/1",
+    "[1.2.3.4, 001:db8::] without quotes: a colon before a bracket makes a mapping in YAML 1.2, and is a letter for Go's reader",
+)];
 
 fn corpora() -> Option<PathBuf> {
     need(Program::Go("corpora"))
@@ -134,19 +138,24 @@ fn istios_valid_objects_pass_and_its_invalid_ones_are_refused_for_its_reasons() 
             let lines: Vec<String> = found.iter().map(Finding::line).collect();
             let Some(expected) = expected.as_ref().and_then(Value::as_str) else {
                 valid += 1;
-                wrong.extend(lines.iter().map(|line| format!("{name} {}: {line}", document.position(""))));
+                for (finding, line) in found.iter().zip(&lines) {
+                    if DIFFERENT.iter().any(|(file, path, _)| *file == name && *path == finding.path) {
+                        different.insert(format!("{name}{}", finding.path));
+                    } else {
+                        wrong.push(format!("{name} {}: {line}", document.position("")));
+                    }
+                }
                 continue;
             };
             invalid += 1;
-            if DIFFERENT.iter().any(|(file, text, _)| *file == name && *text == expected) {
-                different.insert((name.to_owned(), expected.to_owned()));
-            } else if !found.iter().any(|finding| agrees(expected, finding)) {
+            if !found.iter().any(|finding| agrees(expected, finding)) {
                 wrong.push(format!("{name} {}: expected {expected}, found {lines:#?}", document.position("")));
             }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert_eq!((valid, invalid, different.len()), (35, 77, DIFFERENT.len()));
+    // One more document is all comments.
+    assert_eq!((valid, invalid, different.len()), (35, 76, DIFFERENT.len()));
 }
 
 /// Whether a finding says what the API server's message, or a part of it, says.
@@ -168,6 +177,8 @@ fn agrees(expected: &str, finding: &Finding) -> bool {
     let text = finding.text();
     let says = |words: &[&str]| words.iter().any(|word| text.contains(word));
     match fault {
+        // Go's words for a text that is no number; ours are those of the crate `cel`.
+        _ if fault.contains("type conversion error") => finding.id == RULE_FAILED,
         _ if fault.contains("Required value") => finding.id == MISSING_FIELD,
         _ if fault.contains("Duplicate value") => finding.id == REPEATED,
         _ if fault.contains("Unsupported value") => finding.id == BAD_VALUE && says(&["one of"]),

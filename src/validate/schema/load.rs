@@ -20,6 +20,8 @@ const MAX_FILES: usize = 50_000;
 const MAX_FOLDER_DEPTH: usize = 32;
 /// Most mistakes that are gathered.
 const MAX_MISTAKES: usize = 1000;
+/// Files of kustomize, which lie beside objects and hold none.
+const NO_OBJECTS: [&str; 2] = ["kustomization.yaml", "kustomization.yml"];
 /// Deepest nesting of lists in lists.
 const MAX_LIST_DEPTH: usize = 4;
 
@@ -110,7 +112,7 @@ pub fn is_json(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "json")
 }
 
-/// The files of files and folders, sorted: of folders those with YAML and JSON, without hidden ones.
+/// The files of files and folders, sorted: of folders those with YAML and JSON, without hidden ones and those of kustomize.
 pub fn files(paths: &[PathBuf], errors: &mut Vec<SchemaError>) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for path in paths {
@@ -145,7 +147,7 @@ fn folder(path: &Path, depth: usize, found: &mut Vec<PathBuf>, errors: &mut Vec<
     for path in inner {
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let extension = path.extension().and_then(|extension| extension.to_str());
-        if name.starts_with('.') {
+        if name.starts_with('.') || NO_OBJECTS.contains(&name) {
             continue;
         }
         if path.is_dir() {

@@ -47,9 +47,15 @@ pub(in crate::validate::schema) fn evaluate(rule: &Rule, bindings: &Bindings, va
                 made.or_else(|| rule.message.clone()).unwrap_or_else(|| format!("failed rule: {}", rule.text));
             Verdict::Broken(message)
         }
-        Ok(_) => Verdict::Failed(format!("the rule {:?} gives neither true nor false", rule.text)),
-        Err(error) => Verdict::Failed(format!("the rule {:?} cannot be evaluated: {}", rule.text, reason(&error))),
+        Ok(_) => Verdict::Failed(failure(rule, "it gives neither true nor false")),
+        Err(error) => Verdict::Failed(failure(rule, &reason(&error))),
     })
+}
+
+/// The words for a rule that cannot be evaluated: its own message, and the reason.
+fn failure(rule: &Rule, reason: &str) -> String {
+    let message = rule.message.as_ref().map(|message| format!("{message}: ")).unwrap_or_default();
+    format!("{message}the rule {:?} cannot be evaluated: {reason}", rule.text)
 }
 
 /// The steps of a program on a value, if they are too many.

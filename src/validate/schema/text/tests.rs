@@ -55,7 +55,7 @@ fn odd_texts_are_remarked_with_their_place() {
         ("a: 1\nb:\n  c: 2\n  c: 3\n", "4:3 error duplicate-key /b/c: the mapping has this key twice"),
         ("a: yes\n", "1:1 warning ambiguous /a: yes counts as true"),
         ("a:\n  - off\n", "2:5 warning ambiguous /a/0: off counts as false"),
-        ("on: 1\n", "1:1 warning ambiguous /on: the key on is true for kubectl"),
+        ("on: 1\n", "1:1 warning ambiguous /on: the key on is true or false for kubectl"),
         ("a: 0777\n", "1:1 warning ambiguous /a: the number begins with 0 and counts as octal, 511"),
         ("a:\n  1: x\n", "2:3 warning key-not-text /a/1: the key is a number"),
     ] {
