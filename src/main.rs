@@ -5,13 +5,14 @@
     reason = "the reason why the program does not start goes to standard error, with or without a log"
 )]
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use bulrush::calico::processors::Context;
 use bulrush::cli::{
-    Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, preflight, status, terminal_width, watch,
+    Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, explain, preflight, status, terminal_width,
+    validate, watch,
 };
 use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
@@ -67,6 +68,11 @@ fn run_command(command: Command) -> anyhow::Result<u8> {
             args.environment = std::env::vars_os().collect();
             client_runtime()?.block_on(preflight::run(&args, &mut out, &mut err))?
         }
+        Command::Validate(args) => {
+            let colours = out.is_terminal();
+            validate::run(&args, &mut io::stdin(), colours, &mut out)?
+        }
+        Command::Explain(args) => explain::run(&args, terminal_width(), &mut out, &mut err)?,
         Command::Dump(mut args) => {
             args.connect.environment = std::env::vars_os().collect();
             client_runtime()?.block_on(dump::run(&args, terminal_width(), &mut out, &mut err))?

@@ -4,10 +4,12 @@ pub mod config;
 pub mod connect;
 pub mod dump;
 mod exit;
+pub mod explain;
 pub mod local;
 pub mod preflight;
 mod render;
 pub mod status;
+pub mod validate;
 pub mod watch;
 
 use std::ffi::OsString;
@@ -49,6 +51,10 @@ pub enum Command {
     Status(status::StatusArgs),
     /// Look a cluster over before Bulrush takes Typha's place, or compare a running Typha with Bulrush
     Preflight(preflight::PreflightArgs),
+    /// Check files of objects by their schemas, and show every mistake with its place
+    Validate(validate::ValidateArgs),
+    /// Print the schema of a kind, or of a field of it
+    Explain(explain::ExplainArgs),
 }
 
 /// Forms of the output of commands.

@@ -20,6 +20,8 @@ pub mod gojson;
 pub mod object;
 #[cfg(feature = "server")]
 pub mod quantity;
+#[cfg(feature = "server")]
+pub mod spelling;
 #[cfg(feature = "discovery")]
 pub mod strict;
 mod syncer_name;
