@@ -14,9 +14,7 @@ use crate::outlet::status::ClientStatus;
 use crate::pipeline::PipelineView;
 use crate::problems;
 use crate::publish;
-use crate::status::{
-    Client, Conflict, Datastore, FileError, Listed, MAX_PROBLEMS, Problem, Snapshot, Source, Syncer,
-};
+use crate::status::{Client, Conflict, Datastore, FileError, Listed, MAX_PROBLEMS, Problem, Snapshot, Source, Syncer};
 use crate::syncer::inlet::InletStatus;
 use crate::syncer::kind_watch::{KindStatus, Phase};
 
