@@ -49,7 +49,7 @@ use crate::debug::heap;
 use crate::health::HealthAggregator;
 use crate::http::{self, Endpoints, Services};
 use crate::logging::LogHandle;
-use crate::metrics::{CertificateMetrics, ServerMetrics, SyncerMetrics, register_process_metrics};
+use crate::metrics::{CertificateMetrics, ServerMetrics, register_process_metrics};
 use crate::outlet::Listening;
 use crate::pipeline::SyncerPipeline;
 use crate::snapcache::Reader;

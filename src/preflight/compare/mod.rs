@@ -129,7 +129,7 @@ impl Ours {
         let views = built.iter().map(SyncerPipeline::view).collect();
         let kinds = hub.statuses();
         for pipeline in built {
-            pipeline.start(&tasks, &health, stop);
+            pipeline.start(&tasks, &health, true, stop);
         }
         tasks.spawn("watches", hub.run(stop.clone()));
         Self { views, kinds }
