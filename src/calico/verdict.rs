@@ -48,6 +48,7 @@ pub fn check(object: &Value, limit: usize) -> Option<Findings> {
         revision: "1".into(),
         dialect,
         body: object.to_string().into_bytes().into(),
+        place: None,
     };
     let mut found: Vec<Finding> = Vec::new();
     for mut source in calico(Flavour::Folder, &Context::default()).into_iter().flat_map(|spec| spec.sources) {
