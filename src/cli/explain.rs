@@ -187,7 +187,9 @@ fn describe(node: &Node, path: &str, required: bool, width: usize) -> String {
     let facts = facts(node);
     if !facts.is_empty() {
         text.push_str("\nVALUES:\n");
-        facts.iter().for_each(|fact| wrapped(fact, "  ", width, &mut text));
+        for fact in &facts {
+            wrapped(fact, "  ", width, &mut text);
+        }
     }
     // The rules of a list's items are told with the list: the items have no name.
     let mut place = Some(node);

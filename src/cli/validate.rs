@@ -136,7 +136,9 @@ fn gather(args: &ValidateArgs, input: &mut impl Read, report: &mut Report) -> Ve
             }
         }
     }
-    errors.into_iter().for_each(|error| report.schema_error(UNREADABLE, error));
+    for error in errors {
+        report.schema_error(UNREADABLE, error);
+    }
     let mut seen = HashSet::new();
     texts.retain(|(name, _)| seen.insert(name.clone()));
     texts
@@ -152,13 +154,16 @@ fn schemas(args: &ValidateArgs, texts: &[(String, Vec<u8>)], report: &mut Report
         }
         match load::read(&file) {
             Ok(bytes) => {
-                let mistakes = library.add_text(&file, &bytes);
-                mistakes.into_iter().for_each(|error| report.schema_error(BAD_SCHEMA, error));
+                for error in library.add_text(&file, &bytes) {
+                    report.schema_error(BAD_SCHEMA, error);
+                }
             }
             Err(error) => errors.push(error),
         }
     }
-    errors.into_iter().for_each(|error| report.schema_error(UNREADABLE, error));
+    for error in errors {
+        report.schema_error(UNREADABLE, error);
+    }
     for (name, bytes) in texts {
         // A text that cannot be read is reported when its objects are checked.
         let Ok(documents) = text::read(bytes, is_json(name, bytes)) else { continue };
@@ -225,7 +230,9 @@ impl Report {
         let mut placed: Vec<(Position, Finding)> =
             all.into_iter().map(|finding| (document.position(&finding.path), finding)).collect();
         placed.sort_by_key(|(position, _)| *position);
-        placed.into_iter().for_each(|(position, finding)| self.place(file, Some(position), finding));
+        for (position, finding) in placed {
+            self.place(file, Some(position), finding);
+        }
     }
 
     fn check_object(&mut self, library: &Library, object: &Value, findings: &mut Findings) {
@@ -252,13 +259,11 @@ impl Report {
         let name = object.pointer("/metadata/name")?.as_str()?;
         let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("default");
         let identity = format!("{group}/{kind}/{namespace}/{name}");
-        match self.seen.get(&identity) {
-            Some(first) => Some(first.clone()),
-            None => {
-                self.seen.insert(identity, place);
-                None
-            }
+        if let Some(first) = self.seen.get(&identity) {
+            return Some(first.clone());
         }
+        self.seen.insert(identity, place);
+        None
     }
 
     fn sums(&self) -> (usize, usize) {

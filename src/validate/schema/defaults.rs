@@ -75,7 +75,9 @@ fn fill(value: &mut Value, node: &Node) {
         }
         Value::Array(items) => {
             if let Some(inner) = node.items.as_deref() {
-                items.iter_mut().for_each(|item| fill_item(item, inner));
+                for item in items {
+                    fill_item(item, inner);
+                }
             }
         }
         _ => {}

@@ -69,23 +69,19 @@ impl<'a> Reader<'a, '_> {
     }
 
     pub(super) fn text(&mut self, name: &str) -> Option<String> {
-        match self.get(name)? {
-            Value::String(text) => Some(text.clone()),
-            _ => {
-                self.wrong(name, "a text");
-                None
-            }
+        let value = self.get(name)?;
+        if !value.is_string() {
+            self.wrong(name, "a text");
         }
+        value.as_str().map(str::to_owned)
     }
 
     pub(super) fn number(&mut self, name: &str) -> Option<Number> {
-        match self.get(name)? {
-            Value::Number(number) => Some(number.clone()),
-            _ => {
-                self.wrong(name, "a number");
-                None
-            }
+        let value = self.get(name)?;
+        if !value.is_number() {
+            self.wrong(name, "a number");
         }
+        value.as_number().cloned()
     }
 
     pub(super) fn count(&mut self, name: &str) -> Option<u64> {

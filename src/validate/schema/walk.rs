@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
             if !node.nullable && (node.kind.is_some() || node.int_or_string) {
                 self.wrong_type(value, node);
             }
-        } else if self.has_type(value, node) {
+        } else if Self::has_type(value, node) {
             if let Some(limits) = &node.limits {
                 let mut noted = Vec::new();
                 limits::check(value, limits, &mut noted);
@@ -107,7 +107,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn has_type(&self, value: &Value, node: &Node) -> bool {
+    fn has_type(value: &Value, node: &Node) -> bool {
         if node.int_or_string {
             return Type::Integer.fits(value) || value.is_string();
         }
@@ -180,7 +180,7 @@ impl<'a> Walk<'a> {
         }
         match &node.list {
             ListType::Atomic => {}
-            ListType::Set => self.repeated(items, |item| item.to_string(), &[]),
+            ListType::Set => self.repeated(items, ToString::to_string, &[]),
             ListType::Map(keys) => self.repeated(items, |item| key_of(item, keys), keys),
         }
     }

@@ -10,6 +10,8 @@ use crate::model::finding::{Finding, MISSING_FIELD};
 
 /// Longest value that a finding quotes, in characters; the finding shortens it further.
 const MAX_QUOTED: usize = 400;
+/// Most alternatives whose faults a finding tells.
+const MAX_FAULTS: usize = 4;
 
 /// The field of a branch that says nothing but that one field is required.
 pub(super) fn only_required(branch: &Node) -> Option<&str> {
@@ -25,12 +27,11 @@ pub(super) fn no_branch(faults: &[Finding]) -> Finding {
         .iter()
         .map(|fault| (fault.id == MISSING_FIELD).then(|| fault.path.rsplit('/').next().unwrap_or_default()))
         .collect();
-    let fault = match missing {
-        Some(fields) => format!("one of {} has to be set", fields.join(", ")),
-        None => {
-            let texts: Vec<String> = faults.iter().take(4).map(Finding::to_string).collect();
-            format!("it fits none of the alternatives: {}", texts.join(" | "))
-        }
+    let fault = if let Some(fields) = missing {
+        format!("one of {} has to be set", fields.join(", "))
+    } else {
+        let texts: Vec<String> = faults.iter().take(MAX_FAULTS).map(Finding::to_string).collect();
+        format!("it fits none of the alternatives: {}", texts.join(" | "))
     };
     Finding::of_field(limits::NO_ALTERNATIVE, "", fault)
 }

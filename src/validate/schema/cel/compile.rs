@@ -91,14 +91,13 @@ fn bounded(text: &str) -> Result<(), String> {
         match (quote, letter) {
             (Some(_), '\\') => drop(letters.next()),
             (Some(open), letter) if letter == open => quote = None,
-            (Some(_), _) => {}
             (None, '"' | '\'') => quote = Some(letter),
             (None, '(' | '[' | '{') => depth += 1,
             (None, ')' | ']' | '}') => depth = depth.saturating_sub(1),
             (None, '+' | '-' | '*' | '/' | '%' | '.' | '!' | '?' | '<' | '>' | '=' | '&' | '|' | ',' | ':') => {
                 operators += 1
             }
-            (None, _) => {}
+            (Some(_) | None, _) => {}
         }
         if depth > MAX_NESTING {
             return Err(format!("its brackets are nested more than {MAX_NESTING} deep"));

@@ -189,7 +189,9 @@ impl Sizes {
         let items = match value {
             Value::String(text) => return self.text = self.text.max(text.len() as u64),
             Value::Array(items) => {
-                items.iter().for_each(|item| self.see(item, None, by_field));
+                for item in items {
+                    self.see(item, None, by_field);
+                }
                 items.len()
             }
             Value::Object(fields) => {
