@@ -60,8 +60,16 @@ pub mod validate;
 #[doc(hidden)]
 pub mod snapcache;
 
+#[cfg(feature = "server")]
+#[doc(hidden)]
+pub mod publish;
+
 #[doc(hidden)]
 pub mod calico;
+
+#[cfg(feature = "server")]
+#[doc(hidden)]
+pub mod generic;
 
 #[doc(hidden)]
 pub mod syncproto;

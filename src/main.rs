@@ -10,8 +10,9 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use bulrush::calico::processors::Context;
+use bulrush::cli::screen::Screen;
 use bulrush::cli::{
-    Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, preflight, status, terminal_width, watch,
+    Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, get, preflight, shell, status, watch,
 };
 use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
@@ -69,27 +70,38 @@ fn run_command(command: Command) -> anyhow::Result<u8> {
         }
         Command::Dump(mut args) => {
             args.connect.environment = std::env::vars_os().collect();
-            client_runtime()?.block_on(dump::run(&args, terminal_width(), &mut out, &mut err))?
+            client_runtime()?.block_on(dump::run(&args, Screen::of_stdout(), &mut out, &mut err))?
         }
         Command::Watch(mut args) => {
             args.connect.environment = std::env::vars_os().collect();
-            let watching = async {
-                let cancel = CancellationToken::new();
-                let interrupted = cancel.clone();
-                // Ctrl-C sends the server a goodbye before the connection ends.
-                let interrupt = tokio::spawn(async move {
-                    if tokio::signal::ctrl_c().await.is_ok() {
-                        interrupted.cancel();
-                    }
-                });
-                let code = watch::run(&args, terminal_width(), cancel, &mut out, &mut err).await;
-                interrupt.abort();
-                code
-            };
-            client_runtime()?.block_on(watching)?
+            let run = until_interrupted(|cancel| watch::run(&args, Screen::of_stdout(), cancel, &mut out, &mut err));
+            client_runtime()?.block_on(run)?
         }
+        Command::Get(mut args) => {
+            args.connect.environment = std::env::vars_os().collect();
+            let run = until_interrupted(|cancel| get::run(&args, Screen::of_stdout(), cancel, &mut out, &mut err));
+            client_runtime()?.block_on(run)?
+        }
+        Command::Completion(args) => shell::completion(&args, &mut out)?,
+        Command::Man => shell::man(&mut out)?,
     };
     Ok(code)
+}
+
+/// Runs a command that follows a server. Ctrl-C sends the server a goodbye before the connection ends.
+async fn until_interrupted<F: Future<Output = io::Result<u8>>>(
+    command: impl FnOnce(CancellationToken) -> F,
+) -> io::Result<u8> {
+    let cancel = CancellationToken::new();
+    let interrupted = cancel.clone();
+    let interrupt = tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            interrupted.cancel();
+        }
+    });
+    let code = command(cancel).await;
+    interrupt.abort();
+    code
 }
 
 fn client_runtime() -> io::Result<Runtime> {

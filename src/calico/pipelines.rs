@@ -34,6 +34,8 @@ pub fn calico(flavour: Flavour, ctx: &Context) -> Vec<PipelineSpec> {
     let spec = |(syncer, rows): (SyncerName, fn(&Context) -> Vec<Row>)| PipelineSpec {
         syncer,
         sources: rows(ctx).into_iter().filter_map(|row| row.source(flavour, ctx)).collect(),
+        inlets: Vec::new(),
+        publishing: None,
         rules: RULES,
         counts: (syncer == FELIX).then_some(NODES),
     };

@@ -46,7 +46,9 @@ pub fn run(
     let loaded = load(&args.config_file, environment);
     match (args.output, args.check) {
         (Output::Json, _) => writeln!(out, "{}", render::json(&loaded))?,
-        (Output::Cfg, false) => write!(out, "{}", render::cfg(&loaded.options))?,
+        (Output::Cfg, false) => {
+            write!(out, "{}{}", render::cfg(&loaded.options), render::cfg_sections(&loaded.sections))?;
+        }
         (Output::Table, false) => {
             write!(out, "{}", render::table(&loaded))?;
             remarks(&loaded, out)?;

@@ -1,4 +1,4 @@
-//! Connects `watch` and `dump` to a server: their common arguments, and the client that they give.
+//! Connects `watch`, `dump` and `get` to a server: their common arguments, and the client that they give.
 //!
 //! A named server counts most, then a Kubernetes service, then the server on this host or in this pod ([`Local`]).
 
@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::Output;
 use super::local::Local;
 use crate::calico::release::Release;
 use crate::config::load_kubernetes;
@@ -49,12 +48,6 @@ pub struct ConnectArgs {
     /// Syncer to follow: felix, bgp, tunnel-ip-allocation, node-status, or one of your own
     #[arg(long, default_value = "felix", value_parser = SyncerName::intern)]
     pub syncer: SyncerName,
-    /// Only keys that start with this; may be given several times
-    #[arg(short, long, value_name = "KEY PREFIX")]
-    pub prefix: Vec<String>,
-    /// Form of the output
-    #[arg(short, long, value_enum, default_value_t = Output::Table)]
-    pub output: Output,
     /// Protocol to speak: Bulrush's own, or Calico's compressed or plain (for a Typha)
     #[arg(long, value_enum, default_value_t = ProtocolArg::Native)]
     pub protocol: ProtocolArg,
@@ -166,13 +159,20 @@ impl ConnectArgs {
         let builder = builder
             .agent("bulrush-cli")
             .syncer(self.syncer)
-            .prefixes(self.prefix.iter().cloned())
             .protocol(protocol)
             .dialect(self.dialect.unwrap_or(Release::Master));
         Ok(match tls {
             Some(tls) => builder.tls(tls),
             None => builder,
         })
+    }
+
+    /// Starts the client, for all keys that begin with one of the prefixes, or for all if there are none.
+    ///
+    /// # Errors
+    /// As [`Self::builder`].
+    pub(super) fn start(&self, prefixes: &[String]) -> Result<Client, String> {
+        self.builder()?.prefixes(prefixes.iter().cloned()).start().map_err(|error| error.to_string())
     }
 
     fn discovery(&self, (namespace, name): &(String, String)) -> Result<Discovery, String> {

@@ -1,17 +1,22 @@
 //! The command line. Each command takes its arguments, its input and a place to print to, and gives an exit status.
 
+mod collect;
 pub mod config;
 pub mod connect;
 pub mod dump;
 mod exit;
+pub mod get;
+mod lines;
 pub mod local;
 pub mod preflight;
 mod render;
+pub mod screen;
+pub mod shell;
+pub mod shown;
 pub mod status;
 pub mod watch;
 
 use std::ffi::OsString;
-use std::io;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -43,12 +48,18 @@ pub enum Command {
     Watch(watch::WatchArgs),
     /// Print the data of a server, once
     Dump(dump::DumpArgs),
+    /// Print objects of any kind that a syncer has
+    Get(get::GetArgs),
     /// Print every option with its value and its source, or check them
     Config(config::ConfigArgs),
     /// Print the state of a running server
     Status(status::StatusArgs),
     /// Look a cluster over before Bulrush takes Typha's place, or compare a running Typha with Bulrush
     Preflight(preflight::PreflightArgs),
+    /// Print the script that completes commands and options in a shell
+    Completion(shell::CompletionArgs),
+    /// Print the manual page, for `man -l -`
+    Man,
 }
 
 /// Forms of the output of commands.
@@ -68,12 +79,6 @@ pub fn arguments(given: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
         arguments.drain(1..3);
     }
     arguments
-}
-
-/// The terminal's width, if standard output is one.
-#[must_use]
-pub fn terminal_width() -> Option<usize> {
-    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
 }
 
 #[cfg(test)]

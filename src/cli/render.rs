@@ -1,18 +1,14 @@
-//! Prints events as rows for people and as JSON lines for programs. `docs/client.md` describes the lines.
+//! Prints events: rows for people here, [`lines`](super::lines) for programs.
 //!
 //! Keys and values come from a datastore, so their control characters are removed before they reach a terminal.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
-use std::time::UNIX_EPOCH;
 
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
-use serde::Serialize;
-use serde_json::value::RawValue;
-
-use super::Output;
-use crate::model::{Update, UpdateType};
+use super::lines::{Form, change};
+use super::screen::{Colour, Screen};
+use super::shown::Format;
+use crate::model::Update;
 use crate::syncclient::SyncEvent;
 
 /// Least room for a value in a row; a narrower terminal wraps the row.
@@ -21,16 +17,15 @@ const MIN_VALUE_CHARS: usize = 10;
 /// Writes events to an output in one form.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Renderer {
-    output: Output,
-    /// Longest row, in characters. `None`: no limit.
-    width: Option<usize>,
+    format: Format,
+    screen: Screen,
 }
 
 impl Renderer {
-    /// Rows of at most `width` characters, or JSON lines.
+    /// Rows for a screen, or documents.
     #[must_use]
-    pub(super) fn new(output: Output, width: Option<usize>) -> Self {
-        Self { output, width }
+    pub(super) fn new(format: Format, screen: Screen) -> Self {
+        Self { format, screen }
     }
 
     /// A key of a snapshot.
@@ -38,9 +33,10 @@ impl Renderer {
     /// # Errors
     /// The output is closed or broken.
     pub(super) fn entry(&self, update: &Update, out: &mut impl Write) -> io::Result<()> {
-        match self.output {
-            Output::Table => self.row("", update, out),
-            Output::Json => json(&line(update), out),
+        match self.format {
+            Format::Table => self.row("", None, update, out),
+            Format::Json => Form::Json.entry(update, out),
+            Format::Yaml => Form::Yaml.entry(update, out),
         }
     }
 
@@ -49,9 +45,10 @@ impl Renderer {
     /// # Errors
     /// The output is closed or broken.
     pub(super) fn event(&self, event: &SyncEvent, keys: usize, out: &mut impl Write) -> io::Result<()> {
-        match self.output {
-            Output::Table => self.table_event(event, keys, out),
-            Output::Json => json_event(event, keys, out),
+        match self.format {
+            Format::Table => self.table_event(event, keys, out),
+            Format::Json => Form::Json.event(event, keys, out),
+            Format::Yaml => Form::Yaml.event(event, keys, out),
         }
     }
 
@@ -59,13 +56,13 @@ impl Renderer {
         let note = match event {
             SyncEvent::Updates(updates) => {
                 return updates.iter().try_for_each(|update| {
-                    let sign = match change(update) {
-                        "new" => "+ ",
-                        "deleted" => "- ",
-                        "invalid" => "! ",
-                        _ => "~ ",
+                    let (sign, colour) = match change(update) {
+                        "new" => ("+ ", Colour::Green),
+                        "deleted" => ("- ", Colour::Red),
+                        "invalid" => ("! ", Colour::Red),
+                        _ => ("~ ", Colour::Yellow),
                     };
-                    self.row(sign, update, out)
+                    self.row(sign, Some(colour), update, out)
                 });
             }
             // The next change shows it too.
@@ -85,10 +82,19 @@ impl Renderer {
                 None => format!("no connection to {address}: {reason}; giving up"),
             },
         };
-        writeln!(out, "== {}", printable(&note))
+        writeln!(out, "{}", self.screen.paint(Colour::Faint, &format!("== {}", printable(&note))))
     }
 
-    fn row(&self, sign: &str, update: &Update, out: &mut impl Write) -> io::Result<()> {
+    fn row(&self, sign: &str, colour: Option<Colour>, update: &Update, out: &mut impl Write) -> io::Result<()> {
+        let row = self.fitted(sign, update);
+        match colour {
+            Some(colour) => writeln!(out, "{}", self.screen.paint(colour, row.trim_end())),
+            None => writeln!(out, "{}", row.trim_end()),
+        }
+    }
+
+    /// A row that fits the screen.
+    fn fitted(&self, sign: &str, update: &Update) -> String {
         let key = printable(&update.key);
         let value = match &update.value {
             None => Cow::Borrowed(""),
@@ -96,9 +102,9 @@ impl Renderer {
         };
         let revision = if update.revision.is_empty() { String::new() } else { format!("  @{}", update.revision) };
         let row = format!("{sign}{key}{revision}  {value}");
-        let Some(width) = self.width else { return writeln!(out, "{}", row.trim_end()) };
+        let Some(width) = self.screen.width else { return row };
         if row.trim_end().chars().count() <= width {
-            return writeln!(out, "{}", row.trim_end());
+            return row;
         }
         // A row that is too long loses, in this order: the value beyond its first characters, the revision, the start of the key.
         let room = width.saturating_sub(sign.len() + if value.is_empty() { 0 } else { MIN_VALUE_CHARS + 2 });
@@ -107,12 +113,12 @@ impl Renderer {
             if head.chars().count() <= room { Cow::Owned(head) } else { cut_front(&key, room.max(MIN_VALUE_CHARS)) };
         let left = width.saturating_sub(sign.len() + head.chars().count() + 2);
         let value = cut(&value, left.max(MIN_VALUE_CHARS));
-        writeln!(out, "{}", format!("{sign}{head}  {value}").trim_end())
+        format!("{sign}{head}  {value}")
     }
 }
 
 /// Text without control characters.
-fn printable(text: &str) -> Cow<'_, str> {
+pub(super) fn printable(text: &str) -> Cow<'_, str> {
     if text.chars().any(char::is_control) {
         text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
     } else {
@@ -139,137 +145,12 @@ fn cut_front(text: &str, chars: usize) -> Cow<'_, str> {
     Cow::Owned(std::iter::once('…').chain(text.chars().skip(count + 1 - chars)).collect())
 }
 
-/// The effect of an update on its key, in a word.
-fn change(update: &Update) -> &'static str {
-    match (&update.value, update.update_type) {
-        (None, UpdateType::Deleted) => "deleted",
-        (None, _) => "invalid",
-        (Some(_), UpdateType::New) => "new",
-        (Some(_), _) => "updated",
-    }
-}
-
-/// A line of JSON. Field order is part of the form.
-#[derive(Serialize)]
-#[serde(tag = "type", rename_all = "lowercase")]
-enum Line<'a> {
-    Update {
-        change: &'static str,
-        key: &'a str,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        value: Option<JsonValue<'a>>,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        value_base64: Option<String>,
-        revision: &'a str,
-        #[serde(skip_serializing_if = "str::is_empty")]
-        v3_resource_version: &'a str,
-        #[serde(skip_serializing_if = "is_zero")]
-        ttl_ns: u64,
-    },
-    Status {
-        status: &'static str,
-        keys: usize,
-    },
-    Progress {
-        revision: &'a str,
-        at_unix_ns: u64,
-    },
-    Connected {
-        address: &'a str,
-        server: &'a str,
-        version: &'a str,
-        protocol: &'a str,
-        compression: &'a str,
-    },
-    Disconnected {
-        address: &'a str,
-        reason: String,
-        retry_in_ms: Option<u64>,
-    },
-}
-
-#[derive(Serialize)]
-#[serde(untagged)]
-enum JsonValue<'a> {
-    /// JSON as received, with all its digits.
-    Raw(&'a RawValue),
-    /// JSON of several lines, made one line.
-    Compact(serde_json::Value),
-    Text(&'a str),
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-fn is_zero(number: &u64) -> bool {
-    *number == 0
-}
-
-fn line(update: &Update) -> Line<'_> {
-    let (mut value, mut value_base64) = (None, None);
-    if let Some(present) = &update.value {
-        match std::str::from_utf8(&present.bytes) {
-            Ok(text) => value = Some(json_value(text)),
-            Err(_) => value_base64 = Some(STANDARD.encode(&present.bytes)),
-        }
-    }
-    Line::Update {
-        change: change(update),
-        key: &update.key,
-        value,
-        value_base64,
-        revision: &update.revision,
-        v3_resource_version: &update.v3_resource_version,
-        ttl_ns: u64::try_from(update.ttl.as_nanos()).unwrap_or(u64::MAX),
-    }
-}
-
-fn json_value(text: &str) -> JsonValue<'_> {
-    if text.contains(['\n', '\r']) {
-        if let Ok(value) = serde_json::from_str(text) {
-            return JsonValue::Compact(value);
-        }
-    } else if let Ok(raw) = serde_json::from_str::<&RawValue>(text) {
-        return JsonValue::Raw(raw);
-    }
-    JsonValue::Text(text)
-}
-
-fn json_event(event: &SyncEvent, keys: usize, out: &mut impl Write) -> io::Result<()> {
-    match event {
-        SyncEvent::Updates(updates) => updates.iter().try_for_each(|update| json(&line(update), out)),
-        SyncEvent::Status(status) => json(&Line::Status { status: status.as_str(), keys }, out),
-        SyncEvent::Progress(as_of) => {
-            let since = as_of.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-            let at_unix_ns = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-            json(&Line::Progress { revision: &as_of.revision, at_unix_ns }, out)
-        }
-        SyncEvent::Connected { address, server } => {
-            let line = Line::Connected {
-                address,
-                server: &server.name,
-                version: &server.version,
-                protocol: server.protocol,
-                compression: &server.compression,
-            };
-            json(&line, out)
-        }
-        SyncEvent::Disconnected { address, reason, retry_in } => {
-            let retry_in_ms = retry_in.map(|pause| u64::try_from(pause.as_millis()).unwrap_or(u64::MAX));
-            json(&Line::Disconnected { address, reason: reason.to_string(), retry_in_ms }, out)
-        }
-    }
-}
-
-fn json(line: &Line<'_>, out: &mut impl Write) -> io::Result<()> {
-    serde_json::to_writer(&mut *out, line)?;
-    out.write_all(b"\n")
-}
-
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
-    use crate::model::{AsOf, Key, SyncStatus, Value};
+    use crate::model::{AsOf, Key, SyncStatus, UpdateType, Value};
     use crate::syncclient::{Error, ServerInfo};
 
     fn update(key: &str, value: Option<&[u8]>, update_type: UpdateType) -> Update {
@@ -323,8 +204,12 @@ mod tests {
         ]
     }
 
-    fn render(output: Output, width: Option<usize>) -> String {
-        let renderer = Renderer::new(output, width);
+    fn render(format: Format, width: Option<usize>) -> String {
+        render_on(format, Screen { width, colours: false })
+    }
+
+    fn render_on(format: Format, screen: Screen) -> String {
+        let renderer = Renderer::new(format, screen);
         let mut out = Vec::new();
         for event in events() {
             renderer.event(&event, 5, &mut out).unwrap();
@@ -334,7 +219,7 @@ mod tests {
 
     #[test]
     fn json_lines_are_stable() {
-        let text = render(Output::Json, None);
+        let text = render(Format::Json, None);
         insta::assert_snapshot!(text, @r##"
         {"type":"connected","address":"localhost:5473","server":"bulrush-0","version":"0.1.0","protocol":"native","compression":"zstd"}
         {"type":"update","change":"new","key":"/calico/v1/config/LogSeverityScreen","value":"INFO","revision":"12"}
@@ -355,8 +240,28 @@ mod tests {
     }
 
     #[test]
+    fn documents_say_the_same_as_lines() {
+        let text = render(Format::Yaml, None);
+        let objects = |text: String| -> Vec<serde_json::Value> { serde_saphyr::from_multiple(&text).unwrap() };
+        let lines: Vec<serde_json::Value> =
+            render(Format::Json, None).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(objects(text.clone()), lines, "{text}");
+    }
+
+    #[test]
+    fn rows_are_coloured_where_that_is_wanted() {
+        let text = render_on(Format::Table, Screen { width: Some(40), colours: true });
+        for row in ["\x1b[32m+ /calico/v1/config/Number  12345678901…\x1b[0m", "\x1b[31m- /k/object\x1b[0m"] {
+            assert!(text.lines().any(|line| line == row), "{text:?}");
+        }
+        let plain = text.replace("\x1b[0m", "").replace("\x1b[31m", "").replace("\x1b[32m", "");
+        let plain = plain.replace("\x1b[33m", "").replace("\x1b[2m", "");
+        assert_eq!(plain, render(Format::Table, Some(40)), "colours take no room");
+    }
+
+    #[test]
     fn rows_are_for_people() {
-        insta::assert_snapshot!(render(Output::Table, None), @r##"
+        insta::assert_snapshot!(render(Format::Table, None), @r##"
         == connected to localhost:5473: bulrush-0 0.1.0, native protocol, compression zstd
         + /calico/v1/config/LogSeverityScreen  @12  INFO
         + /calico/v1/config/Number  @12  12345678901234567890.0
@@ -374,11 +279,11 @@ mod tests {
     #[test]
     fn rows_fit_the_terminal() {
         for width in [30, 40, 80] {
-            for row in render(Output::Table, Some(width)).lines().filter(|row| !row.starts_with("==")) {
+            for row in render(Format::Table, Some(width)).lines().filter(|row| !row.starts_with("==")) {
                 assert!(row.chars().count() <= width, "{width}: {row}");
             }
         }
-        insta::assert_snapshot!(render(Output::Table, Some(40)), @r##"
+        insta::assert_snapshot!(render(Format::Table, Some(40)), @r##"
         == connected to localhost:5473: bulrush-0 0.1.0, native protocol, compression zstd
         + …/config/LogSeverityScreen  INFO
         + /calico/v1/config/Number  12345678901…

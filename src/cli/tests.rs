@@ -1,10 +1,13 @@
 //! The commands against servers played by hand over TCP.
 
+use std::io;
+
 use clap::CommandFactory;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 
+use super::screen::Screen;
 use super::*;
 use crate::model::{Key, SyncStatus, Update, UpdateType, Value, no_revision};
 use crate::syncproto::format::{SeqRange, WireFormat};
@@ -28,7 +31,7 @@ fn watch_args(arguments: &[&str]) -> watch::WatchArgs {
     }
 }
 
-fn update(key: &str, value: &str) -> std::sync::Arc<Update> {
+pub(super) fn update(key: &str, value: &str) -> std::sync::Arc<Update> {
     std::sync::Arc::new(Update {
         key: Key::from(key),
         value: (!value.is_empty()).then(|| Value::raw(value.to_owned())),
@@ -42,12 +45,22 @@ fn update(key: &str, value: &str) -> std::sync::Arc<Update> {
 
 /// Greets and sends `/b` and `/a`, and the status.
 async fn serve(listener: &TcpListener, status: SyncStatus) -> TcpStream {
+    greet(listener, "felix", &[update("/a", "{\"x\":1}"), update("/b", "text")], status).await
+}
+
+/// Greets and sends a snapshot and the status.
+pub(super) async fn greet(
+    listener: &TcpListener,
+    syncer: &str,
+    snapshot: &[std::sync::Arc<Update>],
+    status: SyncStatus,
+) -> TcpStream {
     let (mut stream, _) = listener.accept().await.unwrap();
     let hello = ServerHello {
         version: 1,
         server: "s".to_owned(),
         server_version: "2".to_owned(),
-        syncer: "felix".to_owned(),
+        syncer: syncer.to_owned(),
         compression: "zstd".to_owned(),
         epoch: 5,
         conn_id: 6,
@@ -57,8 +70,8 @@ async fn serve(listener: &TcpListener, status: SyncStatus) -> TcpStream {
     let format = NativeZstd::default();
     let bytes = [
         encode_server_hello(&hello),
-        format.snapshot_begin(1, 2),
-        format.snapshot_chunk(&[update("/a", "{\"x\":1}"), update("/b", "text")]).0,
+        format.snapshot_begin(1, snapshot.len()),
+        format.snapshot_chunk(snapshot).0,
         format.snapshot_end(1, None),
         format.status(1, status),
     ];
@@ -66,7 +79,7 @@ async fn serve(listener: &TcpListener, status: SyncStatus) -> TcpStream {
     stream
 }
 
-async fn listen() -> (TcpListener, String) {
+pub(super) async fn listen() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     (listener, address)
@@ -139,7 +152,7 @@ async fn dump_prints_the_snapshot_in_key_order() {
     let args = dump_args(&["--server", &address, "--output", "json", "--compression", "zstd"]);
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let (_server, status) =
-        tokio::join!(serve(&listener, SyncStatus::InSync), dump::run(&args, None, &mut out, &mut err));
+        tokio::join!(serve(&listener, SyncStatus::InSync), dump::run(&args, Screen::default(), &mut out, &mut err));
     assert_eq!(status.unwrap(), 0);
     assert_eq!(
         String::from_utf8(out).unwrap(),
@@ -154,8 +167,10 @@ async fn dump_fails_in_words_when_the_server_is_not_in_sync_in_time() {
     let (listener, address) = listen().await;
     let args = dump_args(&["--server", &address, "--timeout", "0.2"]);
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let (_server, status) =
-        tokio::join!(serve(&listener, SyncStatus::WaitForDatastore), dump::run(&args, None, &mut out, &mut err));
+    let (_server, status) = tokio::join!(
+        serve(&listener, SyncStatus::WaitForDatastore),
+        dump::run(&args, Screen::default(), &mut out, &mut err)
+    );
     assert_eq!(status.unwrap(), EXIT_FAILURE);
     assert_eq!(
         String::from_utf8(err).unwrap(),
@@ -165,7 +180,7 @@ async fn dump_fails_in_words_when_the_server_is_not_in_sync_in_time() {
 
     drop(listener);
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    assert_eq!(dump::run(&args, None, &mut out, &mut err).await.unwrap(), EXIT_FAILURE);
+    assert_eq!(dump::run(&args, Screen::default(), &mut out, &mut err).await.unwrap(), EXIT_FAILURE);
     let err = String::from_utf8(err).unwrap();
     assert!(err.contains(&format!("no connection to {address}: connect: Connection refused")), "{err}");
 }
@@ -208,7 +223,8 @@ async fn watch_shows_the_snapshot_every_change_and_the_next_server() {
         second
     };
     let mut err = Vec::new();
-    let (_second, status) = tokio::join!(server, watch::run(&args, Some(80), cancel, &mut out, &mut err));
+    let (_second, status) =
+        tokio::join!(server, watch::run(&args, Screen { width: Some(80), colours: false }, cancel, &mut out, &mut err));
     assert_eq!(status.unwrap(), 0);
     let text = String::from_utf8(out.text).unwrap().replace(&address, "ADDRESS");
     let lines: Vec<&str> = text.lines().map(|line| line.split("; next try").next().unwrap_or(line)).collect();
@@ -242,7 +258,7 @@ async fn watch_can_leave_the_snapshot_out_and_give_up() {
     let cancel = CancellationToken::new();
     let (_server, status) = tokio::join!(
         serve(&listener, SyncStatus::ResyncInProgress),
-        watch::run(&args, None, cancel, &mut out, &mut err)
+        watch::run(&args, Screen::default(), cancel, &mut out, &mut err)
     );
     assert_eq!(status.unwrap(), EXIT_FAILURE);
     assert_eq!(String::from_utf8(err).unwrap(), "watch: no in-sync for 0.2 s, 2 keys are held\n");
@@ -269,10 +285,10 @@ async fn a_reader_that_has_seen_enough_is_no_failure() {
     let (mut closed, mut err) = (Closed, Vec::new());
     let args = dump_args(&["--server", &address]);
     let (_server, status) =
-        tokio::join!(serve(&listener, SyncStatus::InSync), dump::run(&args, None, &mut closed, &mut err));
+        tokio::join!(serve(&listener, SyncStatus::InSync), dump::run(&args, Screen::default(), &mut closed, &mut err));
     assert_eq!(status.unwrap(), 0);
     let args = watch_args(&["--server", &address]);
-    let watching = watch::run(&args, None, CancellationToken::new(), &mut closed, &mut err);
+    let watching = watch::run(&args, Screen::default(), CancellationToken::new(), &mut closed, &mut err);
     let (_server, status) = tokio::join!(serve(&listener, SyncStatus::InSync), watching);
     assert_eq!(status.unwrap(), 0);
 }

@@ -11,15 +11,20 @@ use tokio_util::sync::CancellationToken;
 use super::connect::{ConnectArgs, seconds};
 use super::exit::{EXIT_FAILURE, EXIT_USAGE, ended};
 use super::render::Renderer;
+use super::screen::Screen;
+use super::shown::ShownArgs;
 use crate::model::{Key, SyncStatus};
 use crate::syncclient::{Client, SyncEvent};
 
 /// Arguments of `bulrush watch`.
 #[derive(Args, Clone, Debug)]
 pub struct WatchArgs {
-    /// The server, and the data to show.
+    /// The server, and the syncer.
     #[command(flatten)]
     pub connect: ConnectArgs,
+    /// The keys, and the form.
+    #[command(flatten)]
+    pub shown: ShownArgs,
     /// Give up when there is no in-sync for this many seconds [default: never]
     #[arg(long, value_parser = seconds, value_name = "SECONDS")]
     pub timeout: Option<Duration>,
@@ -28,26 +33,26 @@ pub struct WatchArgs {
     pub changes_only: bool,
 }
 
-/// Prints to `out` until `cancel`, or until `out` is closed. Problems go to `err`. `width` is that of the terminal.
+/// Prints to `out` until `cancel`, or until `out` is closed. Problems go to `err`. `screen` is what `out` leads to.
 /// Returns the exit status: 0, 1 if there was no in-sync for too long, 64 for arguments that make no sense.
 ///
 /// # Errors
 /// `err` cannot be written to. A closed `out` is a way to stop.
 pub async fn run(
     args: &WatchArgs,
-    width: Option<usize>,
+    screen: Screen,
     cancel: CancellationToken,
     out: &mut impl Write,
     err: &mut impl Write,
 ) -> io::Result<u8> {
-    let client = match args.connect.builder().and_then(|builder| builder.start().map_err(|error| error.to_string())) {
+    let client = match args.connect.start(&args.shown.prefix) {
         Ok(client) => client,
         Err(reason) => {
             writeln!(err, "watch: {reason}")?;
             return Ok(EXIT_USAGE);
         }
     };
-    let renderer = Renderer::new(args.connect.output, width);
+    let renderer = Renderer::new(args.shown.output, screen);
     follow(client, args, renderer, cancel, out, err).await
 }
 

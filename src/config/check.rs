@@ -1,7 +1,8 @@
 //! Checks that compare options: the values that one option requires of another, and the values that follow from others.
 
+use super::mistake::Mistake;
 use super::parse::Value;
-use super::{Mistake, Resolved};
+use super::resolve::Resolved;
 
 /// Typha's rule: a pong time-out of at most two ping intervals becomes this number of ping intervals.
 const PONG_TIMEOUT_PINGS: f64 = 6.0;
@@ -17,16 +18,17 @@ pub(super) fn together(options: &mut [Resolved], mistakes: &mut Vec<Mistake>) {
     rebalancing(options, mistakes);
 }
 
-/// Whether the Kubernetes API is used.
-pub(super) fn uses_kubernetes(options: &[Resolved]) -> bool {
-    text(options, "DatastoreType") == "kubernetes" || text(options, "ConnectionRebalancingMode") == "kubernetes"
+/// Whether the Kubernetes API is used. `global`: whether the datastore outside of named sections is.
+pub(super) fn uses_kubernetes(options: &[Resolved], global: bool) -> bool {
+    (global && text(options, "DatastoreType") == "kubernetes")
+        || text(options, "ConnectionRebalancingMode") == "kubernetes"
 }
 
-fn get<'a>(options: &'a [Resolved], name: &str) -> &'a Resolved {
+pub(super) fn get<'a>(options: &'a [Resolved], name: &str) -> &'a Resolved {
     options.iter().find(|option| option.spec.name == name).expect("names in this file are in the option table")
 }
 
-fn text<'a>(options: &'a [Resolved], name: &str) -> &'a str {
+pub(super) fn text<'a>(options: &'a [Resolved], name: &str) -> &'a str {
     match &get(options, name).value {
         Value::Text(text) => text,
         _ => "",

@@ -23,7 +23,9 @@ pub fn load(input: &[u8]) {
         })
         .collect();
     let read = |environment, text: &str| {
-        interpret_all(environment, |mistakes, _| sources::settings(Path::new("typha.cfg"), text, mistakes))
+        interpret_all(environment, |mistakes, notices| {
+            sources::settings(Path::new("typha.cfg"), text, mistakes, notices)
+        })
     };
     let loaded = read(environment, &text);
     assert_eq!(loaded.options.len(), OPTIONS.len(), "every option has a value");
@@ -33,7 +35,7 @@ pub fn load(input: &[u8]) {
     }
     let _ = (render::table(&loaded), render::json(&loaded));
     if loaded.config.is_ok() {
-        let again = read(Vec::new(), &render::cfg(&loaded.options));
+        let again = read(Vec::new(), &(render::cfg(&loaded.options) + &render::cfg_sections(&loaded.sections)));
         // Options that only variables can set are not in the file.
         let expected = loaded.config.as_ref().ok();
         assert_eq!(again.config.as_ref().ok(), expected, "the printed file reads back as the same configuration");

@@ -30,13 +30,6 @@ pub(super) struct Heading {
     pub(super) line: usize,
 }
 
-impl Heading {
-    /// The word before the quoted name, if there is one.
-    pub(super) fn kind(&self) -> Option<&str> {
-        self.quoted.as_ref().map(|(kind, _)| kind.as_str())
-    }
-}
-
 /// One `key = value` of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Setting {

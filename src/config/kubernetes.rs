@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use super::{Mistake, Notice};
+use super::mistake::{Mistake, Notice};
 use crate::calico::catalog::{CalicoGroup, catalog};
 use crate::datastore::kubernetes::config::{KubernetesConfig, Proxies, Token};
 
@@ -82,6 +82,20 @@ pub(super) fn from_environment(
         }
     }
     config
+}
+
+/// The settings for the API server that a kubeconfig names: of those of the environment only the ones that belong to no server.
+pub(super) fn with_kubeconfig(environment: &KubernetesConfig, kubeconfig: PathBuf) -> KubernetesConfig {
+    KubernetesConfig {
+        kubeconfig: vec![kubeconfig],
+        qps: environment.qps,
+        burst: environment.burst,
+        catalog: environment.catalog.clone(),
+        page_limit: environment.page_limit,
+        proxies: environment.proxies.clone(),
+        home: environment.home.clone(),
+        ..KubernetesConfig::default()
+    }
 }
 
 struct Reader<'a> {

@@ -7,11 +7,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Value;
-use super::spec::{Group, Kind, OptionSpec, Section, Zero};
+use super::parse::Value;
+use super::spec::{Group, Item, Kind, OptionSpec, Section, Zero};
+use crate::datastore::Pattern;
 
 /// A text of an option's row.
 type Str = &'static str;
+
+/// Stands for all namespaces.
+const ALL_NAMESPACES: &str = "*";
 
 /// Gives the value of an option that is read.
 type ValueOf<'a> = dyn FnMut(OptionSpec) -> Value + 'a;
@@ -24,9 +28,9 @@ pub(super) struct Options<'a> {
 }
 
 impl<'a> Options<'a> {
-    /// Options of the global section with these values. Each value must be of its option's kind.
-    pub(super) fn new(value_of: &'a mut ValueOf<'a>) -> Self {
-        Self { group: Group::Datastore, section: Section::Global, value_of }
+    /// Options of the section with these values. Each value must be of its option's kind.
+    pub(super) fn new(section: Section, value_of: &'a mut ValueOf<'a>) -> Self {
+        Self { group: Group::Datastore, section, value_of }
     }
 
     /// Begins a group: the options that are read from now on belong to it.
@@ -76,10 +80,7 @@ impl<'a> Options<'a> {
 
     /// A list of URLs, empty by default.
     pub(super) fn endpoints(&mut self, name: Str, doc: Str) -> Row<'_, Vec<String>> {
-        self.row(name, Kind::EndpointList, "", doc, |value| match value {
-            Value::List(list) => list,
-            other => unreachable!("{other:?} is no list"),
-        })
+        self.row(name, Kind::EndpointList, "", doc, list)
     }
 
     pub(super) fn text(&mut self, name: Str, default: Str, doc: Str) -> Row<'_, String> {
@@ -101,6 +102,49 @@ impl<'a> Options<'a> {
         self.row(name, Kind::File { must_exist: true }, "", doc, |value| optional(value).map(PathBuf::from))
     }
 
+    /// A path below a folder; empty by default, which is the folder itself.
+    pub(super) fn inner_path(&mut self, name: Str, doc: Str) -> Row<'_, PathBuf> {
+        self.row(name, Kind::InnerPath, "", doc, |value| PathBuf::from(text(value)))
+    }
+
+    /// A text that ends in `/`.
+    pub(super) fn prefix(&mut self, name: Str, default: Str, doc: Str) -> Row<'_, String> {
+        self.row(name, Kind::Prefix, default, doc, text)
+    }
+
+    /// A label selector; empty by default, which selects everything.
+    pub(super) fn selector(&mut self, name: Str, doc: Str) -> Row<'_, String> {
+        self.row(name, Kind::Selector, "", doc, text)
+    }
+
+    /// Names of datastores.
+    pub(super) fn datastores(&mut self, name: Str, doc: Str) -> Row<'_, Vec<String>> {
+        self.row(name, Kind::ListOf(Item::Datastore), "", doc, list)
+    }
+
+    /// Patterns of kinds.
+    pub(super) fn patterns(&mut self, name: Str, doc: Str) -> Row<'_, Vec<Pattern>> {
+        self.row(name, Kind::ListOf(Item::Pattern), "", doc, |value| {
+            let patterns = list(value).into_iter().map(|text| text.parse().expect("the kind accepts patterns only"));
+            patterns.collect()
+        })
+    }
+
+    /// Namespaces; all by default, which the value says by naming none.
+    pub(super) fn namespaces(&mut self, name: Str, doc: Str) -> Row<'_, Vec<String>> {
+        self.row(name, Kind::ListOf(Item::Namespace), ALL_NAMESPACES, doc, |value| {
+            list(value).into_iter().filter(|namespace| namespace != ALL_NAMESPACES).collect()
+        })
+        .zero_means(ALL_NAMESPACES)
+    }
+
+    /// Paths that must exist; none by default.
+    pub(super) fn existing_paths(&mut self, name: Str, doc: Str) -> Row<'_, Vec<PathBuf>> {
+        self.row(name, Kind::ListOf(Item::ExistingPath), "", doc, |value| {
+            list(value).into_iter().map(PathBuf::from).collect()
+        })
+    }
+
     fn row<T>(&mut self, name: Str, kind: Kind, default: Str, doc: Str, typed: fn(Value) -> T) -> Row<'_, T> {
         let spec = OptionSpec {
             name,
@@ -113,6 +157,8 @@ impl<'a> Options<'a> {
             zero: Zero::Plain,
             ours: false,
             plain_variable: false,
+            only_for: "",
+            required: false,
         };
         Row { spec, typed, value_of: &mut *self.value_of }
     }
@@ -122,6 +168,13 @@ fn text(value: Value) -> String {
     match value {
         Value::Text(text) => text,
         other => unreachable!("{other:?} is no text"),
+    }
+}
+
+fn list(value: Value) -> Vec<String> {
+    match value {
+        Value::List(list) => list,
+        other => unreachable!("{other:?} is no list"),
     }
 }
 
@@ -171,6 +224,18 @@ impl<T> Row<'_, T> {
     /// Marks an option that only an environment variable of exactly its name can set.
     pub(super) fn plain_variable(mut self) -> Self {
         self.spec.plain_variable = true;
+        self
+    }
+
+    /// Limits an option of a `[datastore "name"]` to datastores of this type.
+    pub(super) fn only_for(mut self, datastore_type: Str) -> Self {
+        self.spec.only_for = datastore_type;
+        self
+    }
+
+    /// Makes a section without the option a mistake.
+    pub(super) fn required(mut self) -> Self {
+        self.spec.required = true;
         self
     }
 

@@ -4,12 +4,15 @@
 //! number of seconds, a port beyond 65535 in an authority) is a mistake here.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Component, Path};
 
 use serde::Serialize;
 
-use super::spec::{Kind, OptionSpec};
+use super::list;
+use super::spec::{Kind, OptionSpec, Section};
 use crate::datastore::address::without_user;
+use crate::datastore::labels::Labels;
+use crate::model::nearest::{did_you_mean, nearest};
 
 /// Longest host address in characters.
 const MAX_HOST_LEN: usize = 64;
@@ -28,7 +31,7 @@ pub enum Value {
     Seconds(f64),
     /// Of all kinds that are one text.
     Text(String),
-    /// Of [`Kind::EndpointList`].
+    /// Of [`Kind::EndpointList`] and [`Kind::ListOf`].
     List(Vec<String>),
 }
 
@@ -40,10 +43,15 @@ impl Value {
             Kind::Bool => Self::Bool(false),
             Kind::Int { .. } => Self::Int(0),
             Kind::Seconds => Self::Seconds(0.0),
-            Kind::EndpointList => Self::List(Vec::new()),
-            Kind::OneOf(_) | Kind::HostAddress | Kind::Authority | Kind::Text | Kind::File { .. } => {
-                Self::Text(String::new())
-            }
+            Kind::EndpointList | Kind::ListOf(_) => Self::List(Vec::new()),
+            Kind::OneOf(_)
+            | Kind::HostAddress
+            | Kind::Authority
+            | Kind::Text
+            | Kind::File { .. }
+            | Kind::InnerPath
+            | Kind::Prefix
+            | Kind::Selector => Self::Text(String::new()),
         }
     }
 
@@ -86,17 +94,32 @@ pub fn value(spec: &OptionSpec, text: &str) -> Result<Value, String> {
             .iter()
             .find(|word| word.eq_ignore_ascii_case(text))
             .map(|word| Value::Text((*word).to_owned()))
-            .ok_or_else(String::new),
+            .ok_or_else(|| match spec.section {
+                // Messages about Typha's options are as they always were.
+                Section::Global => String::new(),
+                Section::Datastore | Section::Syncer => did_you_mean(nearest(text, words.iter().copied())),
+            }),
         Kind::HostAddress => host_address(text).map(|()| Value::Text(text.to_owned())),
         Kind::Authority => authority(text).map(|()| Value::Text(text.to_owned())),
         Kind::EndpointList => endpoint_list(text).map(Value::List),
-        Kind::Text if text.contains('\n') => Err("it has more than one line".to_owned()),
-        Kind::File { must_exist: true } => match Path::new(text).metadata() {
+        Kind::ListOf(item) => list::read(item, text).map(Value::List),
+        Kind::Text | Kind::InnerPath | Kind::Prefix | Kind::Selector if text.contains('\n') => {
+            Err("it has more than one line".to_owned())
+        }
+        Kind::InnerPath if !is_inner(Path::new(text)) => Err(String::new()),
+        Kind::Prefix if !text.ends_with('/') => Err(format!("write {text}/: without it, {text}x would be meant too")),
+        Kind::Selector => match Labels::parse(text) {
             Ok(_) => Ok(Value::Text(text.to_owned())),
-            Err(error) => Err(format!("{error}; check the path and, in a container, that the volume is mounted")),
+            Err(error) => Err(error.reason),
         },
-        Kind::Text | Kind::File { .. } => Ok(Value::Text(text.to_owned())),
+        Kind::File { must_exist: true } => list::existing(text).map(|()| Value::Text(text.to_owned())),
+        Kind::Text | Kind::File { .. } | Kind::InnerPath | Kind::Prefix => Ok(Value::Text(text.to_owned())),
     }
+}
+
+/// Whether a path leads to a place below the folder from which it is followed.
+fn is_inner(path: &Path) -> bool {
+    path.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir))
 }
 
 fn boolean(text: &str) -> Option<bool> {

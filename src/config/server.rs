@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::Config;
 use crate::calico::dialect::choice::OfUnknownVersions;
 
 /// Lets the server choose a random seed: replicas that start together must not ping and drop in step.
@@ -77,10 +76,4 @@ pub struct ServerConfig {
     pub of_unknown_versions: OfUnknownVersions,
     /// Ours, without an option: seed of all jitter, so that a run can be repeated; [`RANDOM_SEED`] chooses one at random.
     pub seed: u64,
-}
-
-impl Default for ServerConfig {
-    fn default() -> Self {
-        Config::default().server
-    }
 }

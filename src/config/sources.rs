@@ -4,63 +4,26 @@
 //! is a mistake.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-
-use serde::{Serialize, Serializer};
+use std::path::Path;
 
 use super::ini;
+use super::mistake::{Mistake, Notice, Source};
 use super::spec::Section;
-use super::{Mistake, Notice};
 use crate::datastore::address::without_user;
+use crate::model::nearest::did_you_mean;
 
 /// The prefix of our variables' names, in any case.
 const PREFIX: &str = "TYPHA_";
 /// Largest file that is read. Real files have a few KiB; a device or a wrong path must not fill the memory.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The place where a value was set.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Source {
-    /// Nowhere: it is the default of the option table.
-    #[default]
-    Default,
-    /// An environment variable, with its name as found.
-    Env(String),
-    /// A line of the file.
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Line, from 1.
-        line: usize,
-    },
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Default => f.write_str("default"),
-            Self::Env(name) => write!(f, "environment variable {name}"),
-            Self::File { path, line } => write!(f, "{}:{line}", path.display()),
-        }
-    }
-}
-
-impl Serialize for Source {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
 /// A text that was set for a name.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     /// The option's name as written, without the prefix.
     pub(super) name: String,
-    /// The section that it stands in.
-    pub(super) section: Section,
     /// Its text.
     pub(super) text: String,
     /// The place where it was set.
@@ -74,6 +37,28 @@ pub(super) struct Environment {
     pub(super) settings: Vec<Setting>,
     /// Variables with exact names, for options that are plain variables.
     pub(super) plain: Vec<Setting>,
+}
+
+/// The settings of a file.
+#[derive(Debug, Default)]
+pub(super) struct InFile {
+    /// Settings outside of named sections, in their order.
+    pub(super) settings: Vec<Setting>,
+    /// The named sections, in their order.
+    pub(super) sections: Vec<NamedSection>,
+}
+
+/// A section with a quoted name, and its settings. Neither the name nor the settings are checked.
+#[derive(Debug)]
+pub(super) struct NamedSection {
+    /// Its kind.
+    pub(super) section: Section,
+    /// Its name.
+    pub(super) name: String,
+    /// Its heading.
+    pub(super) source: Source,
+    /// Its settings, in their order.
+    pub(super) settings: Vec<Setting>,
 }
 
 /// Finds our variables in an environment.
@@ -96,48 +81,81 @@ pub(super) fn environment(
         };
         let own_name = if is_plain { name } else { &name[PREFIX.len()..] };
         let source = Source::Env(name.to_owned());
-        let setting = Setting { name: own_name.to_owned(), section: Section::Global, text: text.to_owned(), source };
+        let setting = Setting { name: own_name.to_owned(), text: text.to_owned(), source };
         if is_plain { found.plain.push(setting) } else { found.settings.push(setting) }
     }
     found
 }
 
 /// Reads a file.
-pub(super) fn file(path: &Path, mistakes: &mut Vec<Mistake>, notices: &mut Vec<Notice>) -> Vec<Setting> {
+pub(super) fn file(path: &Path, mistakes: &mut Vec<Mistake>, notices: &mut Vec<Notice>) -> InFile {
     let text = match read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             notices.push(Notice::info(format!("there is no file {}: no option is read from a file", path.display())));
-            return Vec::new();
+            return InFile::default();
         }
         Err(error) => {
             let accepted = format!("a readable text file of at most {MAX_FILE_BYTES} bytes");
             let (value, source) = (path.display().to_string(), Source::File { path: path.to_owned(), line: 0 });
             mistakes.push(Mistake::new("configuration file", value, source, accepted, error.to_string()));
-            return Vec::new();
+            return InFile::default();
         }
     };
-    settings(path, &text, mistakes)
+    settings(path, &text, mistakes, notices)
 }
 
 /// Reads the text of the file at `path`.
-pub(super) fn settings(path: &Path, text: &str, mistakes: &mut Vec<Mistake>) -> Vec<Setting> {
+///
+/// A heading without a quoted name, or with one after a word that is like no kind of section, means nothing, as in Typha. One that
+/// looks like a slip is a mistake or a warning.
+pub(super) fn settings(path: &Path, text: &str, mistakes: &mut Vec<Mistake>, notices: &mut Vec<Notice>) -> InFile {
     let at = |line| Source::File { path: path.to_owned(), line };
     let (sections, bad) = ini::parse(text);
     let accepted = "Name = value, [section], or a comment that begins with # or ;";
     mistakes.extend(bad.into_iter().map(|bad| Mistake::new("line", bad.text, at(bad.line), accepted, bad.reason)));
-    let mut found = Vec::new();
+    let mut found = InFile::default();
     for ini::Section { heading, settings } in sections {
-        let section = Section::of_kind(heading.as_ref().and_then(ini::Heading::kind));
-        let of_section = |setting: ini::Setting| Setting {
-            name: setting.key,
-            section,
-            text: setting.value,
-            source: at(setting.line),
-        };
-        found.extend(settings.into_iter().map(of_section));
+        let of_section =
+            |setting: ini::Setting| Setting { name: setting.key, text: setting.value, source: at(setting.line) };
+        let settings = settings.into_iter().map(of_section);
+        let named = heading.as_ref().and_then(|heading| {
+            let source = at(heading.line);
+            let Some((kind, name)) = &heading.quoted else {
+                notices.extend(unquoted(&heading.text, &source));
+                return None;
+            };
+            if let Some(section) = Section::of_kind(kind) {
+                return Some((section, name, source));
+            }
+            // The section is read as the one that was meant, so that all its mistakes are found.
+            let section = Section::like(kind)?;
+            let (value, accepted) =
+                (format!("[{}]", heading.text), "a section [datastore \"name\"] or [syncer \"name\"]");
+            let hint = did_you_mean(section.kind());
+            mistakes.push(Mistake::new("section", value, source.clone(), accepted, hint));
+            Some((section, name, source))
+        });
+        match named {
+            Some((section, name, source)) => {
+                let (name, settings) = (name.clone(), settings.collect());
+                found.sections.push(NamedSection { section, name, source, settings });
+            }
+            None => found.settings.extend(settings),
+        }
     }
     found
+}
+
+/// The warning about a heading that has a name, but not in quotes.
+fn unquoted(heading: &str, source: &Source) -> Option<Notice> {
+    let (kind, name) = heading.trim().split_once(char::is_whitespace)?;
+    let kind = Section::like(kind)?.kind()?;
+    let name = name.trim().trim_matches(['"', '\'']);
+    Some(Notice::warning(format!(
+        "the heading [{heading}] ({source}) means nothing, and its settings count as if it were not there: a section has its name in \
+         double quotes and nothing after it; write [{kind} \"{name}\"]"
+    )))
 }
 
 fn read(path: &Path) -> io::Result<String> {

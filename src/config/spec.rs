@@ -1,5 +1,7 @@
 //! The form of an option: its kind of value, the meaning of `none`, its group, its section.
 
+use crate::model::nearest::nearest;
+
 /// The kind of an option's value, by which its text is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -29,6 +31,27 @@ pub enum Kind {
         /// True if it must exist when the configuration is read.
         must_exist: bool,
     },
+    /// A path below a folder: relative, without `..`.
+    InnerPath,
+    /// A text that ends in `/`.
+    Prefix,
+    /// A label selector in Kubernetes' syntax.
+    Selector,
+    /// Items separated by commas, none of them twice.
+    ListOf(Item),
+}
+
+/// The items of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Item {
+    /// The name of a datastore.
+    Datastore,
+    /// A pattern of kinds, as [`crate::datastore::Pattern`] reads it.
+    Pattern,
+    /// A namespace; or `*`, alone, for all of them.
+    Namespace,
+    /// A path that must exist when the configuration is read.
+    ExistingPath,
 }
 
 /// The meaning of `none`, and of numbers of zero and less.
@@ -43,25 +66,44 @@ pub enum Zero {
 }
 
 /// The section of the file that an option stands in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Section {
-    /// No section of its own: the option counts anywhere in the file, and in the environment. Names of sections mean nothing to Typha.
+    /// No section of its own: the option counts anywhere outside of named sections, and in the environment.
     Global,
+    /// `[datastore "name"]`: a datastore for syncers of any kind.
+    Datastore,
+    /// `[syncer "name"]`: a syncer of any kind.
+    Syncer,
 }
 
 impl Section {
-    const ALL: [Self; 1] = [Self::Global];
+    /// The sections with a heading.
+    pub const NAMED: [Self; 2] = [Self::Datastore, Self::Syncer];
 
     /// The word before the quoted name in the section's heading; `None` if the section has no heading of its own.
-    const fn kind(self) -> Option<&'static str> {
+    #[must_use]
+    pub const fn kind(self) -> Option<&'static str> {
         match self {
             Self::Global => None,
+            Self::Datastore => Some("datastore"),
+            Self::Syncer => Some("syncer"),
         }
     }
 
-    /// The section that a heading of this kind begins. A heading of no kind, or of an unknown kind, means nothing.
-    pub(super) fn of_kind(kind: Option<&str>) -> Self {
-        Self::ALL.into_iter().find(|section| section.kind().is_some() && section.kind() == kind).unwrap_or(Self::Global)
+    /// The heading of the section with this name; empty for options that stand in none.
+    #[must_use]
+    pub fn heading(self, name: &str) -> String {
+        self.kind().map(|kind| format!("[{kind} \"{name}\"]")).unwrap_or_default()
+    }
+
+    /// The section that a heading of this kind begins, in any case.
+    pub(super) fn of_kind(kind: &str) -> Option<Self> {
+        Self::NAMED.into_iter().find(|section| section.kind().is_some_and(|own| own.eq_ignore_ascii_case(kind)))
+    }
+
+    /// The section whose kind is spelled like this.
+    pub(super) fn like(kind: &str) -> Option<Self> {
+        nearest(kind, Self::NAMED.into_iter().filter_map(Self::kind)).and_then(Self::of_kind)
     }
 }
 
@@ -70,6 +112,8 @@ impl Section {
 pub enum Group {
     /// The datastore.
     Datastore,
+    /// What is served to agents.
+    Syncers,
     /// Log destinations and levels.
     Logging,
     /// Health endpoints and status.
@@ -88,8 +132,9 @@ pub enum Group {
 
 impl Group {
     /// All groups, in the order of the generated texts.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Datastore,
+        Self::Syncers,
         Self::Logging,
         Self::Health,
         Self::Metrics,
@@ -104,6 +149,7 @@ impl Group {
     pub fn title(self) -> &'static str {
         match self {
             Self::Datastore => "Datastore",
+            Self::Syncers => "Syncers",
             Self::Logging => "Logging",
             Self::Health => "Health and status",
             Self::Metrics => "Metrics",
@@ -118,7 +164,7 @@ impl Group {
 /// One option.
 #[derive(Clone, Copy, Debug)]
 pub struct OptionSpec {
-    /// Its name in the file. The variable is `TYPHA_` and the name, in any case.
+    /// Its name in the file. The variable is `TYPHA_` and the name, in any case; options of named sections have none.
     pub name: &'static str,
     /// The section of the file that it stands in.
     pub section: Section,
@@ -138,6 +184,10 @@ pub struct OptionSpec {
     pub ours: bool,
     /// True if only an environment variable of exactly this name, without the prefix, sets it.
     pub plain_variable: bool,
+    /// The datastore's type that the option of a `[datastore "name"]` is for; empty: for all.
+    pub only_for: &'static str,
+    /// True if its section is wrong without it.
+    pub required: bool,
 }
 
 impl OptionSpec {
@@ -165,6 +215,15 @@ impl OptionSpec {
             Kind::Text => "one line of text".to_owned(),
             Kind::File { must_exist: true } => "an existing path".to_owned(),
             Kind::File { must_exist: false } => "a path".to_owned(),
+            Kind::InnerPath => "a path below the folder; .. is not accepted".to_owned(),
+            Kind::Prefix => "a text that ends in /".to_owned(),
+            Kind::Selector => "a label selector, for example app=web,tier in (a,b),!old".to_owned(),
+            Kind::ListOf(Item::Datastore) => "names of datastore sections, separated by commas".to_owned(),
+            Kind::ListOf(Item::Pattern) => {
+                "group/version/Kind, version/Kind (Kubernetes' core group) or group/*, separated by commas".to_owned()
+            }
+            Kind::ListOf(Item::Namespace) => "* or namespaces, separated by commas".to_owned(),
+            Kind::ListOf(Item::ExistingPath) => "existing paths, separated by commas".to_owned(),
         }
     }
 }

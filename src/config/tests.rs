@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::*;
-use crate::config::spec::{Group, Kind};
+use crate::config::spec::{Group, Kind, Zero};
 use crate::config::table::DEFAULT_FILE;
 
 /// Loads a configuration from a file's text and variables.
@@ -57,7 +57,8 @@ fn the_table_is_sound() {
 /// Settings with which no option is idle because of another.
 const ALL_COUNT: &str = "ServerKeyFile = /dev/null\nServerCertFile = /dev/null\nCAFile = /dev/null\nClientCN = x\n\
     EtcdKeyFile = /dev/null\nEtcdCertFile = /dev/null\nConnectionRebalancingMode = kubernetes\n\
-    PrometheusMetricsCertFile = x\nPrometheusMetricsKeyFile = x\nPrometheusMetricsCAFile = x\n";
+    PrometheusMetricsCertFile = x\nPrometheusMetricsKeyFile = x\nPrometheusMetricsCAFile = x\n\
+    [datastore \"git\"]\nType = file\nPath = /\n[syncer \"mesh\"]\nSources = git\nKinds = v1/ConfigMap\n";
 
 /// A value that the option does not have yet.
 fn another(option: &Resolved) -> String {

@@ -8,18 +8,29 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::ServerConfig;
+use super::server::ServerConfig;
+use crate::datastore::Pattern;
 use crate::datastore::kubernetes::KubernetesConfig;
+use crate::model::SyncerName;
 use crate::replicas::Service;
+use crate::validate::filter::OnInvalid;
 
-/// Name of the datastore that is described by options outside of named sections. Calico's syncers are fed from it.
+/// Name of the datastore that is described by options outside of named sections. Calico's syncers are fed from it, and other
+/// syncers may be.
 pub const GLOBAL: &str = "global";
 
 /// The whole configuration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The datastores; exactly one has the name [`GLOBAL`].
+    /// The datastore that is described by options outside of named sections, whether or not it is used.
+    pub global: DatastoreConfig,
+    /// True if Calico's syncers run.
+    pub calico_syncers: bool,
+    /// The datastores that are used: first that of Calico's syncers if it is one of them, then those of sections, in the file's order. Each
+    /// has another name.
     pub datastores: Vec<DatastoreConfig>,
+    /// The syncers of other kinds, in the file's order. Each has another name, and none the name of one of Calico's.
+    pub syncers: Vec<SyncerConfig>,
     /// Destinations of log lines.
     pub logging: LoggingConfig,
     /// The health endpoint.
@@ -41,11 +52,10 @@ pub struct Config {
 }
 
 impl Config {
-    /// The datastore that Calico's syncers are fed from.
+    /// The datastore that Calico's syncers are fed from if they run.
     #[must_use]
     pub fn of_calico(&self) -> &DatastoreConfig {
-        let found = self.datastores.iter().find(|datastore| datastore.name == GLOBAL);
-        found.expect("every configuration has the datastore of options outside of named sections")
+        &self.global
     }
 }
 
@@ -85,6 +95,10 @@ pub struct DatastoreConfig {
     pub file: FileConfig,
     /// True if the datastore is never written to.
     pub read_only: bool,
+    /// True if no syncer is in sync without it.
+    pub required: bool,
+    /// How long syncers wait for a datastore that is not required. They are in sync without it then.
+    pub sync_timeout: Duration,
 }
 
 /// Address and TLS files of etcd.
@@ -98,6 +112,17 @@ pub struct EtcdConfig {
     pub cert_file: Option<PathBuf>,
     /// Certificates of the authorities that may sign the servers' certificates.
     pub ca_file: Option<PathBuf>,
+    /// The documents to read there; `None`: Calico's objects.
+    pub documents: Option<Documents>,
+}
+
+/// Documents in etcd, of any kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Documents {
+    /// Keys that begin with it are documents. Ends in `/`.
+    pub prefix: String,
+    /// True if values are bytes, each an object of the kind `bulrush.io/v1/Bytes`; otherwise they are JSON or YAML, and tell their kind.
+    pub raw: bool,
 }
 
 /// A folder that is a datastore.
@@ -109,6 +134,37 @@ pub struct FileConfig {
     pub quiet: Duration,
     /// True if it is served at start even when it has no files, or files that cannot be read.
     pub serve_incomplete: bool,
+    /// True if it is held when most of its objects go at once, until someone confirms that.
+    pub mass_delete_guard: bool,
+}
+
+/// A syncer of any kinds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyncerConfig {
+    /// Its name, under which agents ask for it.
+    pub name: SyncerName,
+    /// Names of the datastores that feed it, all of [`Config::datastores`]; of one object that several have, the first one's counts.
+    pub sources: Vec<String>,
+    /// The kinds that it serves; at least one pattern.
+    pub kinds: Vec<Pattern>,
+    /// The namespaces whose objects it serves; none: all.
+    pub namespaces: Vec<String>,
+    /// The label selector of its objects, checked; empty: all.
+    pub selector: String,
+    /// The part of folders whose files it serves, relative to each; empty: all.
+    pub folder: PathBuf,
+    /// Files and folders with the schemas that objects are checked with. They existed when the configuration was read.
+    pub schemas: Vec<PathBuf>,
+    /// What becomes of invalid objects.
+    pub on_invalid: OnInvalid,
+    /// Changes are published after this much quiet; at most `max_delay`.
+    pub quiet: Duration,
+    /// Changes wait at most this long.
+    pub max_delay: Duration,
+    /// True if `metadata.managedFields`, `metadata.resourceVersion` and `status` are sent, and count as changes.
+    pub status: bool,
+    /// True if the program is not ready before it is in sync.
+    pub ready: bool,
 }
 
 /// Severity of log lines, in Calico's words. A destination takes lines of its severity and more severe ones.

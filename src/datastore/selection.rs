@@ -47,6 +47,13 @@ impl Selection {
         Ok(self)
     }
 
+    /// Only objects with labels that meet these requirements.
+    #[must_use]
+    pub fn with_these_labels(mut self, labels: Labels) -> Self {
+        Arc::make_mut(&mut self.0).labels = labels;
+        self
+    }
+
     /// The same with any labels.
     #[must_use]
     pub fn without_labels(mut self) -> Self {

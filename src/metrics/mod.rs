@@ -149,6 +149,9 @@ metrics! {
             "bulrush_datastore_age_seconds",
             "Seconds since the datastore last vouched that nothing is missing, or since the start if it never has.");
         in_sync: IntGauge = gauge("bulrush_in_sync", "1 while the syncer is in sync, else 0.");
+        conflicts: IntGauge = gauge(
+            "bulrush_conflicts",
+            "Number of keys that several datastores of the syncer have now; the one that counts most is shown to clients.");
         problems: IntGaugeVec = gauges(
             "bulrush_problems",
             "Number of objects and values that are wrong now, so that clients do not get them; by finder and kind.",

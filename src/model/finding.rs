@@ -111,6 +111,11 @@ impl fmt::Display for Findings {
 pub trait Validate: Send + Sync + fmt::Debug {
     /// All rules that the value breaks.
     fn validate(&self) -> Findings;
+
+    /// The same for a value that takes the place of another one, whose bytes these are: with the rules for changes.
+    fn validate_change(&self, _old: &[u8]) -> Findings {
+        self.validate()
+    }
 }
 
 #[cfg(test)]

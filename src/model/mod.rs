@@ -22,12 +22,16 @@ pub mod nearest;
 pub mod object;
 #[cfg(feature = "server")]
 pub mod quantity;
+mod resource_key;
+#[cfg(feature = "server")]
+pub mod spelling;
 #[cfg(feature = "discovery")]
 pub mod strict;
 mod syncer_name;
 #[cfg(feature = "server")]
 pub mod timestamp;
 
+pub use resource_key::ResourceKey;
 pub use syncer_name::{BadSyncerName, MAX_SYNCER_NAME, SyncerName};
 
 /// A key as it goes on the wire: the datum's path, for example `/calico/v1/config/LogSeverityScreen`.

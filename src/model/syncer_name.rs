@@ -31,14 +31,20 @@ impl SyncerName {
         Self(name)
     }
 
+    /// Whether the text has the form of a name: lower-case letters, digits and `-` inside, at most [`MAX_SYNCER_NAME`] of them.
+    #[must_use]
+    pub fn has_form(text: &str) -> bool {
+        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        let good = (1..=MAX_SYNCER_NAME).contains(&text.len()) && text.bytes().all(inner);
+        good && !text.starts_with('-') && !text.ends_with('-')
+    }
+
     /// The name with this text, which is kept for the life of the process. Not for text from the network.
     ///
     /// # Errors
     /// When the text has another form than a name.
     pub fn intern(text: &str) -> Result<Self, BadSyncerName> {
-        let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-        let good = (1..=MAX_SYNCER_NAME).contains(&text.len()) && text.bytes().all(inner);
-        if !good || text.starts_with('-') || text.ends_with('-') {
+        if !Self::has_form(text) {
             return Err(BadSyncerName(text.chars().take(MAX_SYNCER_NAME).collect()));
         }
         // A panic cannot leave half of a name.

@@ -1,5 +1,6 @@
 //! Points in a cache's history.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::OrdMap;
@@ -13,6 +14,9 @@ use crate::model::{AsOf, Key, SyncStatus, Update};
 /// The update type of an entry is that of its last change; a snapshot sends every entry as new.
 pub type Map = OrdMap<Key, Arc<Update>>;
 
+/// Sequence numbers by kind.
+pub type KindSequences = BTreeMap<Box<str>, u64>;
+
 /// One point in a cache's history.
 #[derive(Debug)]
 pub struct Breadcrumb {
@@ -24,6 +28,8 @@ pub struct Breadcrumb {
     pub deltas: Vec<Arc<Update>>,
     /// The same for keys that are carried aside ([`Key::is_aside`](crate::model::Key::is_aside)).
     pub aside: Aside,
+    /// For each kind, the sequence number of the last crumb that changed it. Empty where the cache does not tell kinds apart.
+    pub kinds: Arc<KindSequences>,
     /// The status at this point.
     pub status: SyncStatus,
     /// When the crumb was published.
@@ -37,8 +43,9 @@ impl Breadcrumb {
     /// The first crumb of a cache that holds nothing.
     pub(super) fn empty() -> Arc<Self> {
         let (at, link) = (Instant::now(), Link::new());
-        let (map, deltas, aside) = (Map::new(), Vec::new(), Aside::default());
-        Arc::new(Self { sequence: 0, map, deltas, aside, status: SyncStatus::WaitForDatastore, at, as_of: None, link })
+        let (map, deltas, aside, kinds) = (Map::new(), Vec::new(), Aside::default(), Arc::default());
+        let status = SyncStatus::WaitForDatastore;
+        Arc::new(Self { sequence: 0, map, deltas, aside, kinds, status, at, as_of: None, link })
     }
 
     /// The next crumb, if it has been published.

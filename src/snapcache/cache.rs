@@ -1,5 +1,6 @@
 //! The single writer of a cache.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -55,6 +56,8 @@ pub struct SnapCache {
     as_of: watch::Sender<Option<AsOf>>,
     created: Instant,
     metrics: SyncerMetrics,
+    /// The kind in a key.
+    kind_of: Option<fn(&str) -> &str>,
 }
 
 impl SnapCache {
@@ -64,7 +67,14 @@ impl SnapCache {
         let (newest, newest_reader) = watch::channel(Breadcrumb::empty());
         let (as_of, as_of_reader) = watch::channel(None);
         let reader = Reader { newest: newest_reader, as_of: as_of_reader, demand: Demand::default() };
-        (Self { max_batch_size: max_batch_size.max(1), newest, as_of, created: Instant::now(), metrics }, reader)
+        let (max_batch_size, created) = (max_batch_size.max(1), Instant::now());
+        (Self { max_batch_size, newest, as_of, created, metrics, kind_of: None }, reader)
+    }
+
+    /// Tells for each kind which crumb changed it last. `kind_of` gives the kind in a key; there must be a bounded number of kinds.
+    #[must_use]
+    pub fn with_kinds(self, kind_of: fn(&str) -> &str) -> Self {
+        Self { kind_of: Some(kind_of), ..self }
     }
 
     /// The status of the newest crumb.
@@ -107,22 +117,27 @@ impl SnapCache {
         }
         let mut updates = updates.into_iter();
         loop {
-            let batch: Vec<Update> = updates.by_ref().take(self.max_batch_size).collect();
+            let batch: Vec<Arc<Update>> = updates.by_ref().take(self.max_batch_size).map(Arc::new).collect();
             let last = updates.len() == 0;
             if !last {
                 self.publish(batch, None, None);
                 continue;
             }
-            self.publish(batch, status, as_of.as_ref());
-            // After the crumb: a reader of the moment finds everything up to it in place.
-            if as_of.is_some() {
-                self.as_of.send_replace(as_of);
-            }
+            self.publish_whole(batch, status, as_of);
             return;
         }
     }
 
-    fn publish(&mut self, batch: Vec<Update>, status: Option<SyncStatus>, as_of: Option<&AsOf>) {
+    /// Publishes all these updates in one crumb, however many they are, with the status and the moment up to which they are complete.
+    pub fn publish_whole(&mut self, updates: Vec<Arc<Update>>, status: Option<SyncStatus>, as_of: Option<AsOf>) {
+        self.publish(updates, status, as_of.as_ref());
+        // After the crumb: a reader of the moment finds everything up to it in place.
+        if as_of.is_some() {
+            self.as_of.send_replace(as_of);
+        }
+    }
+
+    fn publish(&mut self, batch: Vec<Arc<Update>>, status: Option<SyncStatus>, as_of: Option<&AsOf>) {
         let current = self.newest.borrow().clone();
         let status = status.unwrap_or(current.status);
         let mut map = current.map.clone();
@@ -145,9 +160,16 @@ impl SnapCache {
         self.metrics.in_sync.set(i64::from(status == SyncStatus::InSync));
         self.metrics.cache_size.set(i64::try_from(map.len()).unwrap_or(i64::MAX));
         let sequence = current.sequence + 1;
+        let mut kinds = current.kinds.clone();
+        if let Some(kind_of) = self.kind_of {
+            let changed: BTreeSet<&str> = deltas.iter().map(|update| kind_of(&update.key)).collect();
+            if !changed.is_empty() {
+                Arc::make_mut(&mut kinds).extend(changed.into_iter().map(|kind| (kind.into(), sequence)));
+            }
+        }
         let as_of = as_of.cloned().or_else(|| self.as_of.borrow().clone());
         let (at, link) = (Instant::now(), Link::new());
-        let crumb = Arc::new(Breadcrumb { sequence, map, deltas, aside: beside, status, at, as_of, link });
+        let crumb = Arc::new(Breadcrumb { sequence, map, deltas, aside: beside, kinds, status, at, as_of, link });
         append(&self.newest, crumb);
         self.metrics.breadcrumb_seq_number.set(i64::try_from(sequence).unwrap_or(i64::MAX));
     }
@@ -155,13 +177,12 @@ impl SnapCache {
 
 /// Applies an update to a map and notes it as a change, unless it changes nothing. A deletion is noted even if the key
 /// was not there.
-fn change(map: &mut Map, deltas: &mut Vec<Arc<Update>>, update: Update) -> bool {
+fn change(map: &mut Map, deltas: &mut Vec<Arc<Update>>, update: Arc<Update>) -> bool {
     if update.value.is_none() {
         map.remove(&update.key);
     } else if map.get(&update.key).is_some_and(|old| old.value == update.value && old.ttl == update.ttl) {
         return false;
     }
-    let update = Arc::new(update);
     if update.value.is_some() {
         map.insert(update.key.clone(), update.clone());
     }

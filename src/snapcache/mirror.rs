@@ -56,12 +56,13 @@ impl Mirror {
 }
 
 fn like(crumb: &Breadcrumb, map: Map, deltas: Vec<Arc<Update>>) -> Arc<Breadcrumb> {
-    let Breadcrumb { sequence, status, at, ref as_of, .. } = *crumb;
+    let Breadcrumb { sequence, status, at, ref as_of, ref kinds, .. } = *crumb;
     Arc::new(Breadcrumb {
         sequence,
         map,
         deltas,
         aside: Aside::default(),
+        kinds: kinds.clone(),
         status,
         at,
         as_of: as_of.clone(),

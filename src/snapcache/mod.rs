@@ -22,7 +22,7 @@ mod chain;
 mod mirror;
 mod stage;
 
-pub use breadcrumb::{Aside, Breadcrumb, Map, Trail};
+pub use breadcrumb::{Aside, Breadcrumb, KindSequences, Map, Trail};
 pub use cache::{Reader, SnapCache};
 pub use mirror::Mirror;
 pub use stage::{CacheHealth, HEARTBEAT, run};

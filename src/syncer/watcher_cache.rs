@@ -205,6 +205,17 @@ impl WatcherCache {
         self.known.is_empty()
     }
 
+    /// The only kind is watched in this version from now on, whose objects this processor converts. It is listed again, which does not
+    /// disturb the status once it was in sync.
+    pub fn switch(&mut self, to: &Kind, processor: Box<dyn Processor>) {
+        let [tracked] = &mut self.kinds[..] else { return };
+        tracked.kind = to.clone();
+        if tracked.phase == KindPhase::Synced {
+            tracked.phase = KindPhase::Absent;
+        }
+        self.processor = processor;
+    }
+
     /// A list of the kind begins.
     pub fn list_started(&mut self, kind: usize, out: &mut Vec<CacheItem>) {
         self.kinds[kind].list = self.kinds[kind].list.wrapping_add(1);

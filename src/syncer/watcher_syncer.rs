@@ -1,38 +1,37 @@
 //! Runs the watcher caches of one syncer, and hands on their outputs as one ordered stream.
 //!
-//! Kind watches feed it through a [`KindHub`], and it feeds a [`decoupler`]. Sources and [merger](super::merger) are legs of one
-//! [`Relay`]. Tasks of their own convert pages of lists, several kinds at once.
+//! Kind watches feed it through a [`KindHub`], and it feeds a [`decoupler`]. [Sources](super::source), [inlets](super::inlet) and [merger](super::merger) are
+//! legs of one [`Relay`].
 
-use std::sync::Arc;
+use std::future::pending;
 
 use futures_util::FutureExt;
-use tokio::sync::mpsc;
-use tokio::task::JoinError;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
+use super::inlet::{InletLeg, InletStatus};
 use super::kind_watch::{KindEvent, KindHub, Subscriber};
 use super::merger::Merger;
+use super::source::{KIND_EVENTS, run_source};
+use super::spec::Inlet;
 use super::watcher_cache::{CacheItem, WatcherCache};
-use crate::datastore::Object;
 use crate::decoupler::{self, MAX_BATCH};
+use crate::metrics::SyncerMetrics;
 use crate::model::SyncerEvent;
 use crate::model::SyncerName;
+use crate::problems::ProblemBook;
 use crate::tasks::Relay;
 
-/// Events of kinds (pages, batches) that may wait for a source: one in work, one ready, one arriving.
-const KIND_EVENTS: usize = 3;
-/// Outputs of sources that may wait for the merger. Each one is from at most [`CHUNK`] objects.
+/// Outputs of sources that may wait for the merger. Each one is from at most [`CHUNK`](super::source::CHUNK) objects.
 const CACHE_ITEMS: usize = 32;
-/// Number of objects that are converted before other tasks get a turn: about a millisecond of work.
-const CHUNK: usize = 100;
 
 /// One syncer: its sources and the merger.
 #[derive(Debug)]
 pub struct WatcherSyncer {
     syncer: SyncerName,
     sources: Vec<(WatcherCache, mpsc::Receiver<(usize, KindEvent)>)>,
+    inlets: Vec<InletLeg>,
     out: decoupler::Sender,
 }
 
@@ -48,7 +47,21 @@ impl WatcherSyncer {
             }
             (cache, receiver)
         };
-        Self { syncer, sources: caches.into_iter().map(subscribe).collect(), out }
+        Self { syncer, sources: caches.into_iter().map(subscribe).collect(), inlets: Vec::new(), out }
+    }
+
+    /// Reads these datastores, too, whose kinds are found while it runs. Returns the state of each.
+    #[must_use]
+    pub fn with_inlets(
+        self,
+        inlets: Vec<Inlet>,
+        metrics: &SyncerMetrics,
+        problems: &ProblemBook,
+    ) -> (Self, Vec<watch::Receiver<InletStatus>>) {
+        let leg =
+            |inlet| InletLeg::new(self.syncer, inlet, self.out.demand().clone(), metrics.clone(), problems.clone());
+        let (inlets, statuses) = inlets.into_iter().map(leg).unzip();
+        (Self { inlets, ..self }, statuses)
     }
 
     /// Runs until cancelled, or until the next stage or the kinds' watches are gone.
@@ -57,11 +70,16 @@ impl WatcherSyncer {
     /// Passes on a panic of a source, which the composition root handles.
     pub async fn run(self, cancel: CancellationToken) {
         let (items_in, items) = mpsc::channel(CACHE_ITEMS);
-        let merger = Merger::new(self.sources.len());
+        let count = self.sources.len();
+        let merger = Merger::new(count + self.inlets.len());
         let sources = self.sources.into_iter().enumerate();
         let mut legs: Vec<_> = sources
-            .map(|(index, (cache, events))| run_source(index, cache, events, items_in.clone()).boxed())
+            .map(|(index, (cache, events))| {
+                run_source(index, cache, events, items_in.clone(), pending()).map(drop).boxed()
+            })
             .collect();
+        let inlets = self.inlets.into_iter().zip(count..);
+        legs.extend(inlets.map(|(inlet, index)| inlet.run(index, items_in.clone()).boxed()));
         // Without sources there are only the statuses. Keeping the sender lets the merger run until cancelled.
         let kept = legs.is_empty().then_some(items_in);
         legs.push(merge(self.syncer, merger, items, kept, self.out).boxed());
@@ -104,83 +122,6 @@ async fn merge(
         }
         merger.flush(&mut events);
     }
-}
-
-/// Feeds one cache with the events of its kinds until the watches or the merger are gone.
-async fn run_source(
-    index: usize,
-    mut cache: WatcherCache,
-    mut events: mpsc::Receiver<(usize, KindEvent)>,
-    items: mpsc::Sender<(usize, CacheItem)>,
-) {
-    let mut out = Vec::new();
-    while let Some((kind, event)) = events.recv().await {
-        match event {
-            KindEvent::ListStart => cache.list_started(kind, &mut out),
-            KindEvent::Objects(objects) if objects.len() > CHUNK => {
-                let page =
-                    AbortOnDropHandle::new(tokio::spawn(convert_page(index, cache, kind, objects, items.clone())));
-                match page.await {
-                    Ok(Some(converted)) => cache = converted,
-                    Ok(None) => return,
-                    Err(ended) => return pass_on_panic(ended),
-                }
-            }
-            KindEvent::Objects(objects) => cache.objects_listed(kind, &objects, &mut out),
-            KindEvent::Malformed(malformed) => cache.malformed_listed(kind, &malformed),
-            KindEvent::ListEnd { revision: _, as_of } => cache.list_ended(kind, as_of, &mut out),
-            KindEvent::Changes(batch) => {
-                for chunk in batch.events.chunks(CHUNK) {
-                    cache.changed(kind, chunk, &mut out);
-                    if !send_all(index, &mut out, &items).await {
-                        return;
-                    }
-                }
-                cache.advanced(kind, &batch, &mut out);
-            }
-            KindEvent::Absent => cache.absent(kind, &mut out),
-            KindEvent::Lost => cache.lost(kind, &mut out),
-        }
-        if !send_all(index, &mut out, &items).await {
-            return;
-        }
-    }
-}
-
-/// Converts a page of a list, in a task of its own: it takes so long that other pages can be converted at the same time, and
-/// converted objects be checked and stored. Returns the cache, or `None` if the merger is gone.
-async fn convert_page(
-    index: usize,
-    mut cache: WatcherCache,
-    kind: usize,
-    objects: Arc<Vec<Object>>,
-    items: mpsc::Sender<(usize, CacheItem)>,
-) -> Option<WatcherCache> {
-    let mut out = Vec::new();
-    for chunk in objects.chunks(CHUNK) {
-        cache.objects_listed(kind, chunk, &mut out);
-        if !send_all(index, &mut out, &items).await {
-            return None;
-        }
-        tokio::task::yield_now().await;
-    }
-    Some(cache)
-}
-
-fn pass_on_panic(ended: JoinError) {
-    if ended.is_panic() {
-        std::panic::resume_unwind(ended.into_panic());
-    }
-}
-
-/// Sends all items; false when the merger is gone.
-async fn send_all(index: usize, out: &mut Vec<CacheItem>, items: &mpsc::Sender<(usize, CacheItem)>) -> bool {
-    for item in out.drain(..) {
-        if items.send((index, item)).await.is_err() {
-            return false;
-        }
-    }
-    true
 }
 
 #[cfg(test)]

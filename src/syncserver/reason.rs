@@ -3,6 +3,7 @@
 use prometheus::IntCounterVec;
 
 use crate::model::SyncerName;
+use crate::syncproto::native::NO_SUCH_SYNCER;
 
 /// The lowest average rate at which a client may take a snapshot or a catch-up. Agents on the slowest links are well above it:
 /// Calico's clients give up on a server when a message of a thousand updates, some 100 KiB, takes longer than 30 s.
@@ -30,8 +31,13 @@ pub enum CloseReason {
     #[error("the first message is not a client hello: {0}")]
     NotAHello(String),
     /// The client wants a syncer that does not exist or does not run here.
-    #[error("no such syncer: {0:?}")]
-    UnknownSyncer(String),
+    #[error("{}: {wanted:?}; this server has {running}", NO_SUCH_SYNCER)]
+    UnknownSyncer {
+        /// The name that the client gave, or its beginning.
+        wanted: String,
+        /// The names of those that run here.
+        running: String,
+    },
     /// The client's release of Calico is not served; with an explanation.
     #[error("{0}")]
     NoDialect(String),
@@ -124,7 +130,7 @@ impl CloseReason {
             Self::HandshakeTimeout => "handshake-timeout",
             Self::HandshakeEvicted => "handshake-evicted",
             Self::NotAHello(_) => "not-a-hello",
-            Self::UnknownSyncer(_) => "unknown-syncer",
+            Self::UnknownSyncer { .. } => "unknown-syncer",
             Self::NoDialect(_) => "no-dialect",
             Self::TooManyConnections => "too-many-connections",
             Self::Unsupported(_) => "unsupported",

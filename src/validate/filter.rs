@@ -7,12 +7,15 @@
 //! reason while it stays broken.
 
 use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
 
+use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use super::Findings;
 use super::key_counter::KeyCounter;
+use super::{Findings, Validate};
 use crate::decoupler;
 use crate::decoupler::MAX_BATCH;
 use crate::metrics::SyncerMetrics;
@@ -44,12 +47,15 @@ pub struct Rules {
     pub family: fn(&str) -> &str,
 }
 
+/// Gives the value of a key that agents have now.
+pub type Held = Arc<dyn Fn(&Key) -> Option<Bytes> + Send + Sync>;
+
 /// The validation stage of one syncer.
-#[derive(Debug)]
 pub struct ValidationFilter {
     rules: Rules,
-    /// Keys whose value is invalid now and noted in `problems`.
-    invalid: HashSet<Key>,
+    held: Option<Held>,
+    /// Keys whose value is invalid now and noted in `problems`, each with the rank of its datastore.
+    invalid: HashSet<(u8, Key)>,
     metrics: SyncerMetrics,
     problems: ProblemBook,
     counter: Option<KeyCounter>,
@@ -59,7 +65,13 @@ impl ValidationFilter {
     /// A stage that counts in `metrics`, notes in `problems`, and lets `counter` see what passes.
     #[must_use]
     pub fn new(rules: Rules, metrics: SyncerMetrics, problems: ProblemBook, counter: Option<KeyCounter>) -> Self {
-        Self { rules, invalid: HashSet::new(), metrics, problems, counter }
+        Self { rules, held: None, invalid: HashSet::new(), metrics, problems, counter }
+    }
+
+    /// Checks changes of values as changes, too: against the values that agents have.
+    #[must_use]
+    pub fn with_held(self, held: Held) -> Self {
+        Self { held: Some(held), ..self }
     }
 
     /// Validates the updates of an event in place.
@@ -92,10 +104,10 @@ impl ValidationFilter {
     /// Checks an update, and changes it as the pipeline has chosen. Returns whether it goes on.
     fn check_update(&mut self, update: &mut Update) -> bool {
         let subject = update.value.as_mut().and_then(|value| value.subject.take());
-        let findings = subject.map(|subject| subject.validate()).unwrap_or_default();
+        let findings = subject.map(|subject| self.ask(update, &*subject)).unwrap_or_default();
         if findings.are_harmless() {
-            if !self.invalid.is_empty() && self.invalid.remove(&update.key) {
-                self.problems.clear(FOUND_BY, update.key.as_str().to_owned());
+            if !self.invalid.is_empty() && self.invalid.remove(&(rank(update), update.key.clone())) {
+                self.problems.clear(FOUND_BY, subject_name(update));
             }
             return true;
         }
@@ -112,11 +124,19 @@ impl ValidationFilter {
         }
     }
 
+    fn ask(&self, update: &Update, subject: &dyn Validate) -> Findings {
+        let held = self.held.as_ref().filter(|_| update.update_type == UpdateType::Updated);
+        match held.and_then(|held| held(&update.key)) {
+            Some(old) => subject.validate_change(&old),
+            None => subject.validate(),
+        }
+    }
+
     /// Notes and logs that a value is invalid.
     fn note(&mut self, update: &Update, findings: &Findings) {
         let reason = findings.to_string();
         let family = (self.rules.family)(&update.key);
-        match self.problems.report(FOUND_BY, family, update.key.as_str().to_owned(), &reason) {
+        match self.problems.report(FOUND_BY, family, subject_name(update), &reason) {
             Novelty::New => {
                 let (key, reason) = (shortened(&update.key), shortened(&reason));
                 let (syncer, revision) = (self.problems.syncer(), &update.revision);
@@ -135,7 +155,26 @@ impl ValidationFilter {
             Novelty::Full => return,
         }
         // Bounded, because the book is: every key here has its entry there.
-        self.invalid.insert(update.key.clone());
+        self.invalid.insert((rank(update), update.key.clone()));
+    }
+}
+
+impl fmt::Debug for ValidationFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ValidationFilter").field("rules", &self.rules).finish_non_exhaustive()
+    }
+}
+
+/// The rank of the datastore that an update comes from.
+fn rank(update: &Update) -> u8 {
+    update.origin.as_ref().map_or(0, |origin| origin.rank)
+}
+
+/// The name of an update's problem: the same for the same key of one datastore.
+fn subject_name(update: &Update) -> String {
+    match rank(update) {
+        0 => update.key.as_str().to_owned(),
+        rank => format!("{} (source {})", update.key, u16::from(rank) + 1),
     }
 }
 

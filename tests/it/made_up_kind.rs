@@ -95,6 +95,8 @@ async fn a_made_up_kind_reaches_an_agent() -> anyhow::Result<()> {
     let spec = PipelineSpec {
         syncer: GARDENS,
         sources: vec![Source { name: "Garden".into(), kinds: vec![garden()], processor: Box::new(Gardens) }],
+        inlets: Vec::new(),
+        publishing: None,
         rules: Rules { on_invalid: OnInvalid::KeepLast, family: |_| "garden" },
         counts: Some("/gardens/"),
     };

@@ -1,9 +1,14 @@
-//! Options of the datastore.
+//! Options of the datastore that is described outside of named sections.
+
+use std::time::Duration;
 
 use crate::config::options::Options;
 use crate::config::spec::Group;
 use crate::config::{DatastoreConfig, DatastoreType, EtcdConfig, FileConfig, GLOBAL};
 use crate::datastore::kubernetes::KubernetesConfig;
+
+/// How long a datastore may take until it is in sync, before that is worth a warning.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) fn read(options: &mut Options<'_>, kubernetes: &KubernetesConfig) -> DatastoreConfig {
     options.begin(Group::Datastore);
@@ -26,6 +31,7 @@ pub(super) fn read(options: &mut Options<'_>, kubernetes: &KubernetesConfig) -> 
         etcd: etcd(options),
         kubernetes: kubernetes.clone(),
         file: FileConfig {
+            mass_delete_guard: true,
             path: options
                 .existing_file("DatastorePath", "The folder that DatastoreType = file reads, with all folders below it.")
                 .ours()
@@ -56,6 +62,8 @@ pub(super) fn read(options: &mut Options<'_>, kubernetes: &KubernetesConfig) -> 
             )
             .ours()
             .read(),
+        required: true,
+        sync_timeout: SYNC_TIMEOUT,
     }
 }
 
@@ -73,6 +81,7 @@ fn etcd(options: &mut Options<'_>) -> EtcdConfig {
         endpoints.push(format!("{scheme}://{address}"));
     }
     EtcdConfig {
+        documents: None,
         endpoints,
         key_file: options
             .existing_file(

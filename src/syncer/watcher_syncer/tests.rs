@@ -11,12 +11,11 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::calico::kinds::{IP_POOL, NAMESPACE, POD};
 use crate::datastore::memory::{MemoryStore, WatchFault};
-use crate::datastore::{Dialect, Event, Kind, ObjectId};
-use crate::metrics::SyncerMetrics;
+use crate::datastore::{Dialect, Event, Kind, Object, ObjectId};
 use crate::model::{Key, KvPair, SyncStatus, UpdateType, Value, no_revision};
 use crate::paused::in_paused_time;
-use crate::problems::ProblemBook;
 use crate::syncer::processor::{ConvertError, ObjectEvent, Processor};
+use crate::syncer::source::CHUNK;
 
 /// `/{source}/{name}` = body.
 #[derive(Debug)]

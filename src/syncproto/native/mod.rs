@@ -67,6 +67,10 @@ pub const MAX_KEY_BYTES: usize = 2048;
 /// Most alternatives in a goodbye.
 pub const MAX_ALTERNATIVES: usize = 64;
 
+/// The beginning of the reason in a goodbye to a client whose syncer the server does not run. The name follows, and those
+/// of the syncers that it does run. Clients may give up at once: other addresses of the same service run the same ones.
+pub const NO_SUCH_SYNCER: &str = "no such syncer";
+
 /// The protocol that the first bytes of a connection show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detection {

@@ -39,6 +39,7 @@ use super::record::Client;
 use super::transport::{self, FirstBytes, Metered, Stream, TlsSource, Transport, plain};
 use crate::calico::dialect::choice::{OfUnknownVersions, choose};
 use crate::calico::release::Release;
+use crate::model::MAX_SYNCER_NAME;
 use crate::outlet::peers::Peers;
 use crate::syncproto::messages::{DecoderRestart, Message, ServerHello};
 use crate::syncproto::{gob, native};
@@ -281,7 +282,11 @@ type Answered = (Bytes, Inbound, Outgoing, Liveness, OwnedSemaphorePermit);
 async fn answer(hello: Hello, client: &Arc<Client>, context: &ConnectionContext) -> Result<Answered, CloseReason> {
     let Hello { agent, syncer, wire, filter, modern_policy_keys, inbound } = hello;
     let stream = context.streams.clone().try_acquire_owned().map_err(|_| CloseReason::TooManyConnections)?;
-    let syncer = context.feeds.syncer(&syncer).ok_or(CloseReason::UnknownSyncer(syncer))?;
+    let unknown = |wanted: &str| {
+        let wanted = wanted.chars().take(MAX_SYNCER_NAME).collect();
+        CloseReason::UnknownSyncer { wanted, running: context.feeds.syncers() }
+    };
+    let syncer = context.feeds.syncer(&syncer).ok_or_else(|| unknown(&syncer))?;
     let dialect = if wire.native().is_some() {
         Release::Master
     } else {
@@ -290,7 +295,7 @@ async fn answer(hello: Hello, client: &Arc<Client>, context: &ConnectionContext)
     };
     let lease =
         lease(&context.feeds, FeedKey { syncer, dialect, wire, filter }).await.map_err(|error| match error {
-            NoFeed::NoSuchSyncer => CloseReason::UnknownSyncer(syncer.to_string()),
+            NoFeed::NoSuchSyncer => unknown(syncer.as_str()),
             NoFeed::TooManyFilters => {
                 CloseReason::Unsupported("too many different key filters are in use on this server".to_owned())
             }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::super::feed::catch_up::CatchUp;
 use super::super::feed::made::Awaits;
 use super::super::feed::ring::{Copied, Mark};
 use super::super::feed::shared::Lease;
@@ -196,6 +197,10 @@ impl Outgoing {
                     return Ok(Step::Queued(push(out, bytes)));
                 }
                 let target = catch_up.target().clone();
+                if self.mark.is_before_large(&target) {
+                    // It took its time, as a snapshot does.
+                    self.grace_until = Some(now + self.patience.grace);
+                }
                 let told = self.joining.take().map_or(self.mark.status, |(from, _)| self.told_since(&from));
                 self.mark = target;
                 self.tell_status(told, out);
@@ -245,26 +250,34 @@ impl Outgoing {
                 // A new client is told the status at the end, which must not be a past one.
                 let at_least = self.joining.as_ref().map_or(0, |(_, target)| target.sequence);
                 let catch_up = self.feed.catch_up(&self.mark, head, at_least);
-                let missed = self.mark.updates_until(catch_up.target());
-                let metrics = self.feed.metrics();
-                metrics.catch_ups.inc();
-                metrics.updates_coalesced.inc_by(missed.saturating_sub(catch_up.len() as u64));
-                tracing::debug!(
-                    from = self.mark.sequence,
-                    to = catch_up.target().sequence,
-                    missed,
-                    changed = catch_up.len(),
-                    "client lags by more than is kept, sending last values"
-                );
+                if !catch_up.is_publication() {
+                    self.note_lag(&catch_up);
+                }
                 self.phase.on(Event::Forgotten(catch_up));
                 Ok(Step::Queued(0))
             }
         }
     }
 
-    /// A client that is too far behind is cut once its grace period is over.
+    /// The client gets last values instead of all that it lacks.
+    fn note_lag(&self, catch_up: &CatchUp) {
+        let missed = self.mark.updates_until(catch_up.target());
+        let metrics = self.feed.metrics();
+        metrics.catch_ups.inc();
+        metrics.updates_coalesced.inc_by(missed.saturating_sub(catch_up.len() as u64));
+        tracing::debug!(
+            from = self.mark.sequence,
+            to = catch_up.target().sequence,
+            missed,
+            changed = catch_up.len(),
+            "client lags by more than is kept, sending last values"
+        );
+    }
+
+    /// A client that is too far behind is cut once its grace period is over. One that lacks a large publication is not:
+    /// as with a snapshot, it may take as long as it needs, at the lowest rate.
     fn check_age(&mut self, now: Instant) -> Result<(), CloseReason> {
-        if self.mark.age(now) <= self.patience.max_fall_behind {
+        if self.mark.age(now) <= self.patience.max_fall_behind || self.mark.is_before_large(&self.feed.head()) {
             self.grace_noted = false;
             return Ok(());
         }

@@ -29,7 +29,8 @@ pub(crate) enum Phase {
     SnapshotQueued,
     /// Segments of the feed's ring are sent.
     Following,
-    /// The ring has forgotten the client's position: the difference to a newer map is sent, last values only.
+    /// The ring does not lead on from the client's position: a large publication is sent, or the difference to a newer
+    /// map, last values only.
     CatchUp { catch_up: Arc<CatchUp>, cursor: CatchUpCursor },
     /// Only a goodbye is sent any more.
     Closing,

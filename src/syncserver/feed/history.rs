@@ -92,6 +92,14 @@ impl History {
         len
     }
 
+    /// Moves on past a publication that is too large for a segment. Returns the mark after it.
+    pub(crate) fn skip(&self, updates: usize, first_at: Instant, last: &Breadcrumb) -> Arc<Mark> {
+        self.change(|ring| {
+            ring.skip(updates, first_at, last);
+            ring.head().clone()
+        })
+    }
+
     /// Limits the ring to this from now on.
     pub(crate) fn limit(&self, limits: Limits) {
         self.change(|ring| ring.limit(limits));
@@ -103,12 +111,13 @@ impl History {
     }
 
     /// Changes the ring, and counts the bytes that it holds.
-    fn change<R>(&self, change: impl FnOnce(&mut Ring) -> R) {
+    fn change<R>(&self, change: impl FnOnce(&mut Ring) -> R) -> R {
         let mut state = self.lock();
         let signed = |bytes: usize| i64::try_from(bytes).unwrap_or(i64::MAX);
         let before = signed(state.ring.bytes());
-        let _result = change(&mut state.ring);
+        let result = change(&mut state.ring);
         self.metrics.feed_bytes.add(signed(state.ring.bytes()) - before);
+        result
     }
 
     /// The feed has ended: its bytes no longer count.

@@ -5,6 +5,7 @@
 //!  cache ─crumbs─► follow ─► history (ring of segments) ─► pump: writes to all clients that rest at a mark
 //!                    │              ├─ other clients: their tasks take the segments after their mark
 //!                    │              └─ mark forgotten: difference of two maps, encoded once per mark
+//!                    ├─ large publication: skipped in the ring, shared message by message
 //!                    └─ snapshot, shared by clients that arrive together
 //! ```
 
@@ -12,6 +13,7 @@ pub(crate) mod catch_up;
 pub(crate) mod follow;
 pub(crate) mod history;
 pub(crate) mod inspection;
+pub(crate) mod large;
 pub(crate) mod made;
 pub(crate) mod newest;
 pub(crate) mod pieces;

@@ -106,6 +106,12 @@ impl Feeds {
         self.sources.keys().copied().find(|syncer| syncer.as_str() == name)
     }
 
+    /// The names of all syncers that run here, in words.
+    pub(crate) fn syncers(&self) -> String {
+        let names: Vec<&str> = self.sources.keys().map(|syncer| syncer.as_str()).collect();
+        if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+    }
+
     /// The release line of the cluster's own Calico, if a syncer knows it.
     pub(crate) fn cluster_line(&self) -> Option<Release> {
         let crumb = self.caches.get(&FELIX)?.newest();

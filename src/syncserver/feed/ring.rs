@@ -7,7 +7,8 @@
 //!
 //! Invariants:
 //! - segments join without gap or overlap: the mark before one is the mark after its predecessor;
-//! - the ring is bounded in bytes, updates and time, whatever clients do (the newest segment always stays).
+//! - the ring is bounded in bytes, updates and time, whatever clients do (the newest segment always stays);
+//! - a large publication is never a segment: the ring skips it, and begins anew after it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
@@ -42,13 +43,27 @@ pub(crate) struct Mark {
     updates: u64,
     /// Number of status changes up to here.
     status_changes: u64,
+    /// Number of large publications up to here, which the ring has skipped.
+    skipped: u64,
     /// When the first crumb after this position was published.
     outdated_at: Arc<OnceLock<Instant>>,
 }
 
 impl Mark {
-    fn new(crumb: &Breadcrumb, next: u64, updates: u64, status_changes: u64) -> Arc<Self> {
-        Arc::new(Self {
+    /// The mark at the crumb with which a feed begins.
+    fn first(crumb: &Breadcrumb) -> Arc<Self> {
+        Arc::new(Self::at(crumb, 0, 0, 0, 0))
+    }
+
+    /// The mark at `crumb`, the next one after this. This number of updates leads to it, in a segment or `skipped`.
+    fn to(&self, crumb: &Breadcrumb, updates: usize, skipped: bool) -> Arc<Self> {
+        let status_changes = self.status_changes + u64::from(self.status != crumb.status);
+        let skipped = self.skipped + u64::from(skipped);
+        Arc::new(Self::at(crumb, self.next + 1, self.updates + updates as u64, status_changes, skipped))
+    }
+
+    fn at(crumb: &Breadcrumb, next: u64, updates: u64, status_changes: u64, skipped: u64) -> Self {
+        Self {
             sequence: crumb.sequence,
             map: crumb.map.clone(),
             status: crumb.status,
@@ -57,8 +72,9 @@ impl Mark {
             next,
             updates,
             status_changes,
+            skipped,
             outdated_at: Arc::default(),
-        })
+        }
     }
 
     /// When this position ceased to be the newest.
@@ -84,6 +100,11 @@ impl Mark {
     /// Whether the status did not change between this position and a later one.
     pub(crate) fn has_status_of(&self, later: &Mark) -> bool {
         self.status_changes == later.status_changes
+    }
+
+    /// Whether a large publication lies between this position and a later one.
+    pub(crate) fn is_before_large(&self, later: &Mark) -> bool {
+        self.skipped != later.skipped
     }
 
     /// Number of updates between this position and a later one.
@@ -132,7 +153,7 @@ pub(crate) struct Ring {
 impl Ring {
     /// An empty ring whose only mark is at this crumb.
     pub(crate) fn new(start: &Breadcrumb, limits: Limits) -> Self {
-        let head = Mark::new(start, 0, 0, 0);
+        let head = Mark::first(start);
         Self { segments: VecDeque::new(), first: 0, head, bytes: 0, updates: 0, limits }
     }
 
@@ -165,15 +186,23 @@ impl Ring {
     /// Appends the bytes of all crumbs after the newest mark up to `last`; the oldest of them was published at
     /// `first_at`.
     pub(crate) fn push(&mut self, bytes: Bytes, updates: usize, first_at: Instant, last: &Breadcrumb) {
-        let head = &self.head;
-        let status_changes = head.status_changes + u64::from(head.status != last.status);
-        let end = Mark::new(last, head.next + 1, head.updates + updates as u64, status_changes);
+        let end = self.head.to(last, updates, false);
         let _already_set = self.head.outdated_at.set(first_at);
         self.bytes += bytes.len();
         self.updates += updates;
         self.segments.push_back(Segment { bytes, updates, end: end.clone() });
         self.head = end;
         self.forget_excess();
+    }
+
+    /// Moves on past crumbs that are too large for a segment, the oldest of which was published at `first_at`: forgets
+    /// everything before them. Clients at older marks get them otherwise.
+    pub(crate) fn skip(&mut self, updates: usize, first_at: Instant, last: &Breadcrumb) {
+        let end = self.head.to(last, updates, true);
+        let _already_set = self.head.outdated_at.set(first_at);
+        self.segments.clear();
+        (self.bytes, self.updates, self.first) = (0, 0, end.next);
+        self.head = end;
     }
 
     fn forget_excess(&mut self) {

@@ -4,12 +4,14 @@
 //! A round publishes all there is and has the pumps take it to all clients. [`crate::outlet::pace`] decides how far
 //! apart rounds are.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::history::LATE_GAP;
+use super::large::{is_large, weight};
 use super::shared::Feed;
 use crate::outlet::join::join;
 use crate::snapcache::{Breadcrumb, Trail};
@@ -172,23 +174,27 @@ impl Publisher {
     }
 }
 
-/// Encodes a group of crumbs and puts it into the ring. Returns the number of bytes.
+/// Encodes a group of crumbs and puts it into the ring, unless it is a large publication. Returns the number of bytes, for
+/// a large one about those that it will have.
 fn publish(feed: &Feed, group: &[Arc<Breadcrumb>]) -> usize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else { return 0 };
     let (before, numbered) = (feed.head(), feed.key().wire.is_numbered());
     let range = SeqRange { after: before.sequence, upto: last.sequence };
-    let joined;
     let updates = if group.len() == 1 && feed.key().filter.admits_all() {
-        &first.deltas
+        Cow::Borrowed(&first.deltas)
     } else {
         let (updates, dropped) = join(group, &feed.key().filter);
         feed.metrics().updates_coalesced.inc_by(dropped as u64);
-        joined = updates;
-        &joined
+        Cow::Owned(updates)
     };
+    let weight = weight(&updates);
+    if is_large(weight) {
+        feed.publish_large(updates.into_owned(), first.at, last);
+        return weight;
+    }
     let mut bytes = Bytes::new();
     if !updates.is_empty() {
-        bytes = feed.format().updates(range, updates);
+        bytes = feed.format().updates(range, &updates);
         feed.metrics().kvs_per_msg.observe(updates.len() as f64);
     }
     if last.status != before.status {

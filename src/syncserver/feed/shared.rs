@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -15,6 +15,7 @@ use super::super::config::Pumps;
 use super::super::wire::Wire;
 use super::catch_up::CatchUp;
 use super::history::History;
+use super::large::CatchUps;
 use super::newest::Newest;
 use super::pieces::Recipe;
 use super::pump::Pump;
@@ -23,11 +24,11 @@ use super::room::Room;
 use super::snapshot::Snapshot;
 use crate::calico::release::Release;
 use crate::metrics::SyncerMetrics;
-use crate::model::SyncerName;
+use crate::model::{SyncerName, Update};
 use crate::outlet::difference::difference;
 use crate::outlet::filter::Filter;
 use crate::outlet::pace::Pace;
-use crate::snapcache::{Reader, Trail};
+use crate::snapcache::{Breadcrumb, Reader, Trail};
 use crate::syncproto::format::WireFormat;
 use crate::tasks::TaskRegistry;
 
@@ -96,8 +97,7 @@ pub(crate) struct Feed {
 #[derive(Debug)]
 struct SharedEncodings {
     snapshots: Newest,
-    /// The newest one, if a client reads it.
-    catch_up: Weak<CatchUp>,
+    catch_ups: CatchUps,
 }
 
 /// The number of clients of all feeds of one syncer, and its metrics.
@@ -135,7 +135,7 @@ impl Feed {
             room,
             history: Arc::new(history),
             pump: Arc::new(pump),
-            encoded: Mutex::new(SharedEncodings { snapshots: Newest::default(), catch_up: Weak::new() }),
+            encoded: Mutex::new(SharedEncodings { snapshots: Newest::default(), catch_ups: CatchUps::default() }),
             clients: AtomicUsize::new(0),
             clients_of_all: syncer.clients.clone(),
             lacked: AtomicU64::new(0),
@@ -226,6 +226,10 @@ impl Feed {
             self.in_order_at.store(since, Ordering::Relaxed);
         }
         encoded.snapshots.forget_unwanted(now);
+        let unwanted = encoded.catch_ups.forget_unwanted(now);
+        // Not under the lock: freeing a large one may take a while.
+        drop(encoded);
+        drop(unwanted);
     }
 
     /// Whether it has no clients.
@@ -274,28 +278,41 @@ impl Feed {
         snapshot
     }
 
-    /// The catch-up for clients at a mark that the ring has forgotten. Other clients at the same mark share theirs if the ring
-    /// leads on from its end and that has at least the sequence number `at_least`. Otherwise it leads to the newest mark.
+    /// The catch-up for clients at a mark that the ring has forgotten, or from which a large publication leads on. Other clients
+    /// at the same mark share theirs if the ring leads on from its end and that has at least the sequence number
+    /// `at_least`. Otherwise it leads to the newest mark.
     pub(crate) fn catch_up(&self, mark: &Mark, head: Arc<Mark>, at_least: u64) -> Arc<CatchUp> {
-        {
-            let shared = self.lock().catch_up.upgrade();
-            let fits = |shared: &Arc<CatchUp>| {
-                let target = shared.target();
-                shared.after() == mark.sequence && target.sequence >= at_least && self.history.leads_on_from(target)
-            };
-            if let Some(shared) = shared.filter(fits) {
-                return shared;
-            }
+        if let Some(shared) = self.lock().catch_ups.find(mark, at_least, &self.history) {
+            return shared;
         }
         let updates = difference(&mark.map, &head.map, &self.key.filter);
-        let catch_up = CatchUp::new(mark.sequence, head, updates);
-        if self.room.is_some() {
-            // Its encoding for several clients would have to be limited as well.
-            catch_up.give_up();
-        }
-        let last = std::mem::replace(&mut self.lock().catch_up, Arc::downgrade(&catch_up));
-        if let Some(last) = last.upgrade() {
+        let catch_up = self.limited(CatchUp::difference(mark, head, updates));
+        let last = self.lock().catch_ups.share(&catch_up);
+        if let Some(last) = last {
             last.give_up();
+        }
+        catch_up
+    }
+
+    /// Publishes updates that are too large for a segment of the ring. The oldest of them was published at `first_at`;
+    /// `last` is the crumb after them.
+    pub(crate) fn publish_large(&self, updates: Vec<Arc<Update>>, first_at: Instant, last: &Breadcrumb) {
+        let before = self.head();
+        // The lock is held until it can be found: clients at the mark before it come here once the ring has moved on.
+        let mut encoded = self.lock();
+        let target = self.history.skip(updates.len(), first_at, last);
+        let publication = self.limited(CatchUp::publication(&before, target, updates));
+        let last = encoded.catch_ups.publish(publication, Instant::now());
+        drop(encoded);
+        if let Some(last) = last {
+            last.give_up();
+        }
+    }
+
+    /// Keeps no encoded messages of a catch-up where memory for them would have to be limited as well.
+    fn limited(&self, catch_up: Arc<CatchUp>) -> Arc<CatchUp> {
+        if self.room.is_some() {
+            catch_up.give_up();
         }
         catch_up
     }

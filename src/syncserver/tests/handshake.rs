@@ -67,7 +67,7 @@ async fn a_client_of_our_protocol_is_told_why() {
     let mut client = Client::new(world.dial(64 << 10).await, Speech::native("none"));
     client.hello("no-such").await;
     let goodbye = client.until_closed().await.expect("a goodbye");
-    assert!(goodbye.contains("no-such"), "{goodbye}");
+    assert_eq!(goodbye, "no such syncer: \"no-such\"; this server has bgp, felix");
 }
 
 #[tokio::test(start_paused = true)]

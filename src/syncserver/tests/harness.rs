@@ -80,6 +80,11 @@ impl World {
         Self::with_formats(config, tls, listener, Wire::format)
     }
 
+    /// A world whose felix cache makes one crumb of each batch, whatever its size.
+    pub(super) fn of_large_crumbs(config: Config) -> Self {
+        Self::with_all(config, None, |inlet| inlet, Wire::format, usize::MAX)
+    }
+
     /// The same, with encoders of the test's choice.
     pub(super) fn with_formats<L: Listener>(
         config: Config,
@@ -87,9 +92,19 @@ impl World {
         listener: impl FnOnce(Inlet) -> L,
         format: fn(Wire) -> Arc<dyn WireFormat>,
     ) -> Self {
+        Self::with_all(config, tls, listener, format, 100)
+    }
+
+    fn with_all<L: Listener>(
+        config: Config,
+        tls: Option<TlsSource>,
+        listener: impl FnOnce(Inlet) -> L,
+        format: fn(Wire) -> Arc<dyn WireFormat>,
+        crumb: usize,
+    ) -> Self {
         let felix_metrics = SyncerMetrics::unregistered();
         let bgp_metrics = SyncerMetrics::unregistered();
-        let (felix, felix_reader) = SnapCache::new(100, felix_metrics.clone());
+        let (felix, felix_reader) = SnapCache::new(crumb, felix_metrics.clone());
         let (bgp, bgp_reader) = SnapCache::new(100, bgp_metrics.clone());
         let server_metrics = ServerMetrics::new(&Registry::new());
         let metrics = Metrics {

@@ -7,6 +7,7 @@ mod drain;
 mod failures;
 mod handshake;
 pub(super) mod harness;
+mod large;
 mod pairing;
 mod slow;
 mod snapshots;

@@ -9,6 +9,7 @@ mod options;
 mod pod;
 mod rbac;
 mod render;
+mod sections;
 mod values;
 
 use std::fs;
@@ -175,6 +176,9 @@ fn the_chart_refuses_values_that_cannot_work() -> anyhow::Result<()> {
         (&["extraEnv[0].name=typha_ServerPort", "extraEnv[0].value=9100"], "service.targetPort"),
         (&["config.PrometheusMetricsHost=10.0.0.1"], "metrics.host"),
         (&["livenessProbe.httpGet.port=1"], "livenessProbe"),
+        (&["datastores.Git.Type=file"], "Git"),
+        (&["syncers.mesh.On Invalid=keep"], "On Invalid"),
+        (&["syncers.mesh=x"], "syncers"),
         // No image is published: the message says how to build one.
         (&["image.repository="], "docker build"),
         (&["metrics.podMonitor.enabled=true"], "metrics.enabled"),

@@ -60,6 +60,16 @@ const OTHERS: [&str; 20] = [
     "config.ServerMaxLagBytes=33554432",
     "terminationGracePeriodSeconds=900",
 ];
+/// Values for kinds that are not Calico's, without Calico's.
+pub(super) const SECTIONS: [&str; 7] = [
+    "config.CalicoSyncers=none",
+    "datastores={\"git\": {\"Type\": \"file\", \"Path\": \"/etc/mesh/git\"}, \"cluster\": {\"Type\": \"kubernetes\", \"Required\": false}}",
+    "syncers.mesh={\"Sources\": [\"git\", \"cluster\"], \"Kinds\": [\"networking.istio.io/*\", \"v1/ConfigMap\"], \"Selector\": \"app in (web,shop)\"}",
+    "syncers.other={\"Sources\": \"git\", \"Kinds\": \"v1/Secret\", \"Folder\": \"a;b\", \"MaxDelaySecs\": 100000000, \"QuietSecs\": 0.25}",
+    "rbac.extraRules=[{\"apiGroups\": [\"networking.istio.io\"], \"resources\": [\"*\"], \"verbs\": [\"list\", \"watch\"]}]",
+    "extraVolumes=[{\"name\": \"mesh\", \"configMap\": {\"name\": \"mesh\"}}]",
+    "extraVolumeMounts=[{\"name\": \"mesh\", \"mountPath\": \"/etc/mesh\", \"readOnly\": true}]",
+];
 /// Values that leave out all optional parts, under Typha's name.
 const PLAIN: [&str; 5] = [
     "test.enabled=false",
@@ -142,7 +152,8 @@ pub(super) fn chart(release: &str, namespace: &str, values: &[&str]) -> anyhow::
     command.args(["--namespace", namespace, "--kube-version", KUBE_VERSION]);
     for value in [&["image.repository=registry.example/bulrush"][..], values].concat() {
         // A list may be empty only as JSON.
-        command.args([if value.contains("=[") { "--set-json" } else { "--set" }, value]);
+        let is_json = value.contains("=[") || value.contains("={");
+        command.args([if is_json { "--set-json" } else { "--set" }, value]);
     }
     render(format!("the chart with {values:?}"), &mut command).map(Some)
 }

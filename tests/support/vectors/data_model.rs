@@ -261,7 +261,14 @@ struct World<'a, S> {
 impl<'a, S: Store> World<'a, S> {
     fn start(case: &'a Case, sources: Vec<Source>, store: S) -> Self {
         let kinds = sources.iter().flat_map(|source| source.kinds.iter().cloned()).collect();
-        let spec = PipelineSpec { syncer: case.syncer, sources, rules: pipelines::RULES, counts: None };
+        let spec = PipelineSpec {
+            syncer: case.syncer,
+            sources,
+            inlets: Vec::new(),
+            publishing: None,
+            rules: pipelines::RULES,
+            counts: None,
+        };
         let mut hub = KindHub::new(store.datastore(), 1);
         let metrics = SyncerMetrics::unregistered();
         let (stages, received) = Stages::new(spec, &metrics, &mut hub, Demand::default());

@@ -148,9 +148,20 @@ cafile: set tls.caConfigMap or tls.caSecret, and tls.caKey
 {{- $options | toYaml -}}
 {{- end -}}
 
-{{/* A value as typha.cfg takes it: numbers without an exponent; text that would begin a comment is in backticks. */}}
+{{/* Whether Calico's syncers run. */}}
+{{- define "bulrush.calico" -}}
+{{- $calico := "true" -}}
+{{- range $name, $value := .Values.config -}}
+{{- if and (eq (lower $name) "calicosyncers") (eq (lower (toString $value)) "none") -}}{{- $calico = "" -}}{{- end -}}
+{{- end -}}
+{{- $calico -}}
+{{- end -}}
+
+{{/* A value as typha.cfg takes it: numbers without an exponent; lists with commas; text that would begin a comment or go on with the
+next line is in backticks. */}}
 {{- define "bulrush.value" -}}
 {{- $text := . | toString -}}
+{{- if kindIs "slice" . -}}{{- $text = join ", " . -}}{{- end -}}
 {{- if kindIs "float64" . -}}{{- if eq (floor .) . -}}{{- $text = . | int64 | toString -}}{{- end -}}{{- end -}}
-{{- if regexMatch "[#;]" $text -}}`{{ $text }}`{{- else -}}{{ $text }}{{- end -}}
+{{- if regexMatch "[#;]|\\\\$" $text -}}`{{ $text }}`{{- else -}}{{ $text }}{{- end -}}
 {{- end -}}
