@@ -92,9 +92,9 @@ impl Source {
     fn folder(config: &DatastoreConfig) -> anyhow::Result<Self> {
         let path = config.file.path.clone().context("DatastoreType = file needs DatastorePath")?;
         let location = path.display().to_string();
-        let (quiet, serve_incomplete) = (config.file.quiet, config.file.serve_incomplete);
         let tasks = TaskRegistry::new();
-        let folder = FileConfig { quiet, serve_incomplete, ..FileConfig::new(path, catalog(None)) };
+        let crate::config::FileConfig { quiet, serve_incomplete, mass_delete_guard, .. } = config.file;
+        let folder = FileConfig { quiet, serve_incomplete, mass_delete_guard, ..FileConfig::new(path, catalog(None)) };
         let store = FileStore::open_supervised(folder, &tasks);
         Ok(Self {
             files: Some(store.status()),
