@@ -5,14 +5,15 @@
     reason = "the reason why the program does not start goes to standard error, with or without a log"
 )]
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 
 use bulrush::calico::processors::Context;
 use bulrush::cli::screen::Screen;
 use bulrush::cli::{
-    Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, get, preflight, shell, status, watch,
+    Cli, Command, EXIT_FAILURE, EXIT_USAGE, arguments, config, dump, explain, get, preflight, shell, status, validate,
+    watch,
 };
 use bulrush::config::{Loaded, early_level, load};
 use bulrush::daemon::{self, Early};
@@ -68,6 +69,8 @@ fn run_command(command: Command) -> anyhow::Result<u8> {
             args.environment = std::env::vars_os().collect();
             client_runtime()?.block_on(preflight::run(&args, &mut out, &mut err))?
         }
+        Command::Validate(args) => validate::run(&args, &mut io::stdin(), Screen::of_stdout().colours, &mut out)?,
+        Command::Explain(args) => explain::run(&args, Screen::of_stdout().width, &mut out, &mut err)?,
         Command::Dump(mut args) => {
             args.connect.environment = std::env::vars_os().collect();
             client_runtime()?.block_on(dump::run(&args, Screen::of_stdout(), &mut out, &mut err))?

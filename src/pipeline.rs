@@ -161,13 +161,15 @@ impl SyncerPipeline {
 
     /// Starts the stages, each supervised. They run until cancelled. They are one task, so that a single change passes
     /// through all of them at once. For slow work, the conversion of whole lists, the syncer starts tasks of its own.
-    pub fn start(self, tasks: &TaskRegistry, health: &HealthAggregator, cancel: &CancellationToken) {
+    /// `ready`: the process is ready only when this syncer is in sync.
+    pub fn start(self, tasks: &TaskRegistry, health: &HealthAggregator, ready: bool, cancel: &CancellationToken) {
         let name = self.view.syncer;
         let Stages { syncer, unchecked, filter, checked, .. } = self.stages;
         let rest = problems::log_rest(self.view.problems, cancel.clone());
         tasks.spawn(format!("{name}-problems"), rest);
         // The reporter's name is Typha's; dashboards and people look for it.
-        let reporter = health.register(&format!("{name}-cache"), Reports::LiveAndReady, REPORT_TIMEOUT);
+        let reports = if ready { Reports::LiveAndReady } else { Reports::Live };
+        let reporter = health.register(&format!("{name}-cache"), reports, REPORT_TIMEOUT);
         let report = move |state: snapcache::CacheHealth| {
             reporter.report_live(state.status == crate::model::SyncStatus::InSync);
         };

@@ -145,6 +145,42 @@ pub struct Syncer {
     pub problems: Vec<Problem>,
     /// Number of bad objects and values, as far as they are remembered.
     pub problem_count: u64,
+    /// For syncers of any kind: sequence number of the last crumb that changed each kind.
+    pub kinds: BTreeMap<String, u64>,
+    /// For syncers of any kind: their datastores, the one that counts most first.
+    pub sources: Vec<Source>,
+    /// Keys that several of these have; the first [`MAX_PROBLEMS`] of them.
+    pub conflicts: Vec<Conflict>,
+    /// Their number.
+    pub conflict_count: u64,
+}
+
+/// A datastore that a syncer of any kind reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Source {
+    /// Its name in the configuration.
+    pub datastore: String,
+    /// Number of kinds that are watched.
+    pub kinds: u64,
+    /// Kinds that are asked for and are not there, each with the reason.
+    pub unknown: Vec<String>,
+    /// Why the kinds could not be looked up the last time; empty: they were.
+    pub error: String,
+    /// The syncer is in sync without it, for it is away and not required.
+    pub missed: bool,
+}
+
+/// A key that several datastores have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Conflict {
+    /// The object.
+    pub object: String,
+    /// The origin of the value that agents see: datastore and place.
+    pub shown: String,
+    /// The origins of the others.
+    pub hidden: Vec<String>,
 }
 
 /// Most problems of one syncer that a snapshot holds: enough to see the pattern.

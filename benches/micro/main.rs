@@ -7,12 +7,14 @@
 //! | difference | the difference between two versions of a map | grows with the changes, and little with the map |
 //! | snapshot | a snapshot from nothing, and after changes | the second grows with the changed part |
 //! | decode | gob as an agent reads it | bytes per second |
+//! | validate | one object by its schema, compiled before | 50 µs at most for the sample's VirtualService |
 //!
 //! `cargo bench --profile dev --bench micro -- --test` runs each once.
 
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use bulrush::syncproto::native::Compression;
 use bulrush::syncproto::native::format::wire_format;
 use bulrush::syncserver::Wire;
 use bulrush::syncserver::benching::{Cut, difference};
+use bulrush::validate::schema::{Library, text};
 use common::{Converter, PER_NODE};
 use criterion::{BatchSize, BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use rand::rngs::StdRng;
@@ -175,5 +178,17 @@ fn decode(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, encode, publish, map_difference, snapshot, decode);
+fn validate(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("validate");
+    let folder = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
+    let library = Library::load(&[folder("mesh-schemas")]).expect("the sample's schemas compile");
+    let text = std::fs::read(folder("mesh").join("reviews.yaml")).expect("the sample");
+    for document in text::read(&text, false).expect("the sample is YAML") {
+        let name = document.value["kind"].as_str().unwrap_or_default().to_owned();
+        group.bench_function(name, |bencher| bencher.iter(|| library.check(&document.value, None)));
+    }
+    group.finish();
+}
+
+criterion_group!(benches, encode, publish, map_difference, snapshot, decode, validate);
 criterion_main!(benches);

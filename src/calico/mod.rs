@@ -46,3 +46,5 @@ pub mod v1;
 pub mod v3;
 #[cfg(feature = "server")]
 pub mod validate;
+#[cfg(feature = "server")]
+pub mod verdict;

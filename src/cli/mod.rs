@@ -5,6 +5,7 @@ pub mod config;
 pub mod connect;
 pub mod dump;
 mod exit;
+pub mod explain;
 pub mod get;
 mod lines;
 pub mod local;
@@ -14,6 +15,7 @@ pub mod screen;
 pub mod shell;
 pub mod shown;
 pub mod status;
+pub mod validate;
 pub mod watch;
 
 use std::ffi::OsString;
@@ -60,6 +62,10 @@ pub enum Command {
     Completion(shell::CompletionArgs),
     /// Print the manual page, for `man -l -`
     Man,
+    /// Check files of objects by their schemas, and show every mistake with its place
+    Validate(validate::ValidateArgs),
+    /// Print the schema of a kind, or of a field of it
+    Explain(explain::ExplainArgs),
 }
 
 /// Forms of the output of commands.

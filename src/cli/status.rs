@@ -204,6 +204,7 @@ pub fn table(snapshot: &Snapshot) -> String {
         ]
     });
     out += &columns(&head, rows);
+    out += &sources(&snapshot.syncers);
     out += &problems(&snapshot.syncers);
     out += &clients(snapshot);
     out
@@ -228,11 +229,45 @@ fn datastore(title: &str, datastore: &Datastore) -> String {
     out
 }
 
+/// For syncers of any kind: trouble with their datastores, and the keys that several datastores have.
+fn sources(syncers: &[Syncer]) -> String {
+    let mut out = String::new();
+    for syncer in syncers {
+        for source in &syncer.sources {
+            let (name, from) = (&syncer.name, plain(&source.datastore));
+            if source.missed {
+                let _ = writeln!(out, "\n{name}: in sync without {from}, which is not in sync and not required");
+            }
+            if !source.error.is_empty() {
+                let _ = writeln!(out, "\n{name}: the kinds of {from} cannot be looked up: {}", plain(&source.error));
+            }
+            for unknown in &source.unknown {
+                let _ = writeln!(out, "\n{name}: {from} has no {}", plain(unknown));
+            }
+        }
+        if syncer.conflicts.is_empty() {
+            continue;
+        }
+        let _ = writeln!(out, "\n{}: {} objects in several datastores", syncer.name, syncer.conflict_count);
+        for conflict in syncer.conflicts.iter().take(SHOWN_PROBLEMS) {
+            let (object, shown) = (plain(&conflict.object), plain(&conflict.shown));
+            let _ = writeln!(out, "  {object}: {shown} hides {}", plain(&conflict.hidden.join(", ")));
+        }
+        let left = syncer.conflict_count.saturating_sub(syncer.conflicts.len().min(SHOWN_PROBLEMS) as u64);
+        if left > 0 {
+            let _ = writeln!(out, "  and {left} more; --output json shows more of them");
+        }
+    }
+    out
+}
+
 /// The present problems, per syncer. An object that several syncers read is in the list of each.
 fn problems(syncers: &[Syncer]) -> String {
     let mut out = String::new();
     for syncer in syncers.iter().filter(|syncer| !syncer.problems.is_empty()) {
-        let _ = writeln!(out, "\n{}: {} bad, absent for agents", syncer.name, syncer.problem_count);
+        // Syncers of any kind may keep the last good value.
+        let fate = if syncer.sources.is_empty() { "absent for agents" } else { "kept from agents" };
+        let _ = writeln!(out, "\n{}: {} bad, {fate}", syncer.name, syncer.problem_count);
         for problem in syncer.problems.iter().take(SHOWN_PROBLEMS) {
             let _ = writeln!(out, "  {}: {}", plain(&problem.name), plain(&problem.reason));
         }
@@ -385,6 +420,10 @@ mod tests {
                     reason: "spec.nodeName: invalid type: integer `7`, expected text".to_owned(),
                 }],
                 problem_count: 3,
+                kinds: [].into(),
+                sources: Vec::new(),
+                conflicts: Vec::new(),
+                conflict_count: 0,
             }],
             client_states: [("following".to_owned(), 502), ("snapshot".to_owned(), 1)].into(),
             clients: vec![client(2, 61.0), client(1, 0.001)],

@@ -12,11 +12,13 @@
 mod doors;
 mod facts;
 mod folder;
+mod schemas;
 mod sharing;
 mod signals;
 pub(crate) mod source;
 mod status;
 mod stores;
+mod syncers;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -35,22 +37,22 @@ use tracing::{error, info, warn};
 
 use self::doors::{Doors, failed};
 use self::facts::Facts;
+use self::schemas::Schemas;
 use self::sharing::Sharing;
 use self::signals::{Request, Signals};
 use self::source::Source;
 use self::stores::Store;
-use crate::calico::pipelines;
+use self::syncers::Pipelines;
 use crate::calico::processors::Context;
 use crate::config::{Config, GLOBAL};
 use crate::debug::heap;
 use crate::health::HealthAggregator;
 use crate::http::{self, Endpoints, Services};
 use crate::logging::LogHandle;
-use crate::metrics::{CertificateMetrics, ServerMetrics, SyncerMetrics, register_process_metrics};
+use crate::metrics::{CertificateMetrics, ServerMetrics, register_process_metrics};
 use crate::outlet::Listening;
 use crate::pipeline::SyncerPipeline;
 use crate::snapcache::Reader;
-use crate::syncer::spec::PipelineSpec;
 use crate::syncserver::{self, Server};
 use crate::tasks::{TaskInfo, TaskRegistry};
 use crate::tls::{Expiry, ServerTls, ServerTlsConfig};
@@ -123,19 +125,14 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     if config.metrics.process {
         register_process_metrics(&early.registry).context("register the metrics of the process")?;
     }
-    let mut stores = Store::open_all(&config.datastores, &early.context.cluster)?;
+    let schemas = Arc::new(Schemas::load(&config.syncers)?);
+    let mut stores = Store::open_all(&config.datastores, &early.context.cluster, &schemas)?;
     let sync_tls = load_sync_tls(&config)?;
     let metrics_tls = load_metrics_tls(&config)?;
 
     // Pipelines: built before anything runs, so that every kind's subscribers are known.
-    let calico = Store::named(&mut stores, GLOBAL).context("no datastore for Calico's syncers")?;
-    let specs = pipelines::calico(calico.source.flavour, &early.context);
-    let build = |spec: PipelineSpec| {
-        let metrics = SyncerMetrics::new(&early.registry, spec.syncer.as_str());
-        SyncerPipeline::new(spec, config.cache.max_batch_size, &metrics, &mut calico.hub)
-    };
-    let built: Vec<SyncerPipeline> = specs.into_iter().map(build).collect();
-    let views: Vec<_> = built.iter().map(SyncerPipeline::view).collect();
+    let built = Pipelines::build(&config, &mut stores, &schemas, &early.context, &early.registry)?;
+    let views: Vec<_> = built.all().map(SyncerPipeline::view).collect();
     let sharing = Sharing::subscribe(&config, &mut stores);
     let store_views: Vec<_> = stores.iter().map(Store::view).collect();
 
@@ -160,10 +157,14 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
     let nodes = views.iter().find_map(|view| view.nodes.clone());
     if let Some((sharing, nodes)) = sharing.zip(nodes) {
         let own = early.own_addresses.iter().map(|ip| SocketAddr::new(*ip, listening.port())).collect();
-        sharing.start(&tasks, &stop, nodes, views.len(), server, own);
+        // Agents of other syncers are not counted by nodes.
+        sharing.start(&tasks, &stop, nodes, built.calico.len(), server, own);
     }
-    for pipeline in built {
-        pipeline.start(&tasks, &health, &stop);
+    for pipeline in built.calico {
+        pipeline.start(&tasks, &health, true, &stop);
+    }
+    for (pipeline, ready) in built.others {
+        pipeline.start(&tasks, &health, ready, &stop);
     }
     let sources: Vec<Source> = stores.into_iter().map(|store| store.start(&tasks, &stop)).collect();
     let certificates = CertificateMetrics::new(&early.registry);
@@ -244,6 +245,8 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
                 Request::Profile if profile.is_some() => write_heap_profile(profile.clone()),
                 Request::Reload | Request::Profile => {
                     info!("told to reload");
+                    let schemas = Arc::clone(&schemas);
+                    drop(tokio::task::spawn_blocking(move || schemas.reload()));
                     for reload in sources.iter().filter_map(|source| source.reload.as_ref()) {
                         reload();
                     }

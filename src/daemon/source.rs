@@ -6,14 +6,15 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use tokio::sync::watch;
 
-use crate::calico::catalog::catalog;
 use crate::calico::pipelines::Flavour;
 use crate::config::{DatastoreConfig, DatastoreType};
 use crate::datastore::Datastore;
+use crate::datastore::catalog::{Catalog, ValueForm};
 use crate::datastore::etcd::{EtcdConfig, EtcdStore};
 use crate::datastore::file::{FileConfig, FileStatus, FileStore};
 use crate::datastore::kubernetes::KubernetesStore;
 use crate::datastore::write::Writable;
+use crate::generic::documents::{self, Form};
 use crate::tasks::TaskRegistry;
 
 /// The datastore, and the settings of its type.
@@ -30,6 +31,8 @@ pub(crate) struct Source {
     pub(crate) location: String,
     /// The state of a folder's files.
     pub(crate) files: Option<watch::Receiver<FileStatus>>,
+    /// The prefix and the form of documents in etcd.
+    pub(crate) documents: Option<(String, Form)>,
     /// The datastore's own tasks. A failure of one ends the process.
     pub(crate) tasks: TaskRegistry,
     /// Reads it again now.
@@ -44,20 +47,27 @@ impl fmt::Debug for Source {
 
 impl Source {
     /// Opens it. A datastore that is away is no error; a configuration that cannot work is.
-    pub(crate) fn open(config: &DatastoreConfig) -> anyhow::Result<Self> {
+    ///
+    /// `known` is the knowledge about kinds: Calico's, or that of schemas.
+    pub(crate) fn open(config: &DatastoreConfig, known: Arc<Catalog>) -> anyhow::Result<Self> {
         match config.datastore_type {
-            DatastoreType::Etcdv3 => Self::etcd(config),
-            DatastoreType::File => Self::folder(config),
+            DatastoreType::Etcdv3 => Self::etcd(config, known),
+            DatastoreType::File => Self::folder(config, known),
             DatastoreType::Kubernetes => Self::kubernetes(config),
         }
     }
 
-    fn etcd(config: &DatastoreConfig) -> anyhow::Result<Self> {
+    fn etcd(config: &DatastoreConfig, mut known: Arc<Catalog>) -> anyhow::Result<Self> {
+        let documents = config.etcd.documents.as_ref().map(|documents| {
+            // The bytes are for the processor to read, whatever they are.
+            Arc::make_mut(&mut known).values.insert(documents::kind(&documents.prefix), ValueForm::Raw);
+            (documents.prefix.clone(), if documents.raw { Form::Raw } else { Form::Objects })
+        });
         let etcd = EtcdConfig {
             ca_file: config.etcd.ca_file.clone(),
             cert_file: config.etcd.cert_file.clone(),
             key_file: config.etcd.key_file.clone(),
-            catalog: catalog(None),
+            catalog: known,
             ..EtcdConfig::new(config.etcd.endpoints.iter().cloned())
         };
         let store = Arc::new(EtcdStore::connect(etcd).context("set up etcd")?);
@@ -67,6 +77,7 @@ impl Source {
             cluster_types: vec!["typha".to_owned()],
             flavour: Flavour::Etcd,
             location: config.etcd.endpoints.join(","),
+            documents,
             files: None,
             tasks: TaskRegistry::new(),
             reload: None,
@@ -83,18 +94,19 @@ impl Source {
             writable: Some(store),
             cluster_types: ["typha", "kdd"].map(str::to_owned).to_vec(),
             flavour: Flavour::Kubernetes,
+            documents: None,
             files: None,
             tasks,
             reload: None,
         })
     }
 
-    fn folder(config: &DatastoreConfig) -> anyhow::Result<Self> {
+    fn folder(config: &DatastoreConfig, known: Arc<Catalog>) -> anyhow::Result<Self> {
         let path = config.file.path.clone().context("DatastoreType = file needs DatastorePath")?;
         let location = path.display().to_string();
-        let tasks = TaskRegistry::new();
         let crate::config::FileConfig { quiet, serve_incomplete, mass_delete_guard, .. } = config.file;
-        let folder = FileConfig { quiet, serve_incomplete, mass_delete_guard, ..FileConfig::new(path, catalog(None)) };
+        let tasks = TaskRegistry::new();
+        let folder = FileConfig { quiet, serve_incomplete, mass_delete_guard, ..FileConfig::new(path, known) };
         let store = FileStore::open_supervised(folder, &tasks);
         Ok(Self {
             files: Some(store.status()),
@@ -102,6 +114,7 @@ impl Source {
             writable: None,
             cluster_types: Vec::new(),
             flavour: Flavour::Folder,
+            documents: None,
             location,
             tasks,
             reload: Some(Box::new(move || store.reload())),

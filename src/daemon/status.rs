@@ -8,10 +8,14 @@ use tokio::time::Instant;
 
 use super::doors::Doors;
 use super::stores::{self, StoreView};
+use crate::generic::key;
+use crate::model::Origin;
 use crate::outlet::status::ClientStatus;
 use crate::pipeline::PipelineView;
 use crate::problems;
-use crate::status::{Client, Datastore, FileError, Listed, MAX_PROBLEMS, Problem, Snapshot, Syncer};
+use crate::publish;
+use crate::status::{Client, Conflict, Datastore, FileError, Listed, MAX_PROBLEMS, Problem, Snapshot, Source, Syncer};
+use crate::syncer::inlet::InletStatus;
 use crate::syncer::kind_watch::{KindStatus, Phase};
 
 /// The sources of the document.
@@ -106,6 +110,33 @@ fn syncer(view: &PipelineView) -> Syncer {
         unconvertible: view.metrics.objects_unconvertible.get(),
         problems: view.problems.snapshot(MAX_PROBLEMS).into_iter().map(problem).collect(),
         problem_count: view.problems.len() as u64,
+        kinds: crumb.kinds.iter().map(|(kind, sequence)| (kind.to_string(), *sequence)).collect(),
+        sources: view.inlets.iter().map(|inlet| source(&inlet.borrow())).collect(),
+        conflicts: view.conflicts.snapshot(MAX_PROBLEMS).into_iter().map(|found| conflict(view, found)).collect(),
+        conflict_count: view.conflicts.len() as u64,
+    }
+}
+
+fn source(inlet: &InletStatus) -> Source {
+    Source {
+        datastore: inlet.datastore.clone(),
+        kinds: inlet.kinds as u64,
+        unknown: inlet.unknown.iter().map(|(pattern, reason)| format!("{pattern}: {reason}")).collect(),
+        error: inlet.error.clone().unwrap_or_default(),
+        missed: inlet.spared,
+    }
+}
+
+fn conflict(view: &PipelineView, found: publish::Conflict) -> Conflict {
+    let origin = |origin: &Origin| {
+        let name = view.inlets.get(usize::from(origin.rank)).map(|inlet| inlet.borrow().datastore.clone());
+        let name = name.unwrap_or_default();
+        if origin.place.is_empty() { name } else { format!("{name} ({})", origin.place) }
+    };
+    Conflict {
+        object: key::parts(&found.key).map_or_else(|| found.key.to_string(), |parts| parts.to_string()),
+        shown: origin(&found.shown),
+        hidden: found.hidden.iter().map(|hidden| origin(hidden)).collect(),
     }
 }
 

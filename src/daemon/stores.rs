@@ -1,14 +1,20 @@
 //! The datastores of the configuration, each with the watches of its kinds.
 
+use std::sync::Arc;
+
+use anyhow::Context as _;
 use futures_util::future::select_all;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::schemas::Schemas;
 use super::source::Source;
 use crate::calico::bootstrap::{InitOptions, initialise};
+use crate::calico::catalog::catalog;
 use crate::calico::cluster::Cluster;
 use crate::calico::release::Release;
 use crate::config::{DatastoreConfig, DatastoreType, GLOBAL};
+use crate::datastore::catalog::Catalog;
 use crate::datastore::file::FileStatus;
 use crate::syncer::kind_watch::{KindHub, KindStatus};
 use crate::tasks::{TaskFailure, TaskRegistry};
@@ -25,18 +31,29 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens all datastores. `cluster` is told the release of their Calico. A datastore that is away is no error.
+    /// Opens all datastores. `cluster` tells the release of their Calico, `schemas` the kinds of all datastores but Calico's. A
+    /// datastore that is away is no error.
     ///
     /// # Errors
     /// A configuration that cannot work.
     pub(super) fn open_all(
         configs: &[DatastoreConfig],
         cluster: &watch::Sender<Option<Release>>,
+        schemas: &Schemas,
     ) -> anyhow::Result<Vec<Self>> {
+        let mut of_any_kind = Catalog::of_kubernetes();
+        for (group, kind, namespaced) in schemas.known_scopes() {
+            of_any_kind.scopes.insert((group.into(), kind.into()), namespaced);
+        }
+        let of_any_kind = Arc::new(of_any_kind);
         let open = |config: &DatastoreConfig| {
-            let source = Source::open(config)?;
-            let hub =
-                KindHub::new(source.datastore.clone(), rand::random()).with_policy(Cluster::of(cluster.subscribe()));
+            let is_calicos = config.name == GLOBAL;
+            let known = if is_calicos { catalog(None) } else { Arc::clone(&of_any_kind) };
+            let source = Source::open(config, known).with_context(|| format!("open datastore {}", config.name))?;
+            let mut hub = KindHub::new(source.datastore.clone(), rand::random());
+            if is_calicos {
+                hub = hub.with_policy(Cluster::of(cluster.subscribe()));
+            }
             Ok(Self { config: config.clone(), source, hub })
         };
         configs.iter().map(open).collect()
@@ -62,7 +79,7 @@ impl Store {
     pub(super) fn start(self, tasks: &TaskRegistry, stop: &CancellationToken) -> Source {
         let Self { config, source, hub } = self;
         let options = InitOptions { read_only: config.read_only, cluster_types: source.cluster_types.clone() };
-        let writable = source.writable.clone();
+        let writable = source.writable.clone().filter(|_| config.name == GLOBAL);
         let cancel = stop.clone();
         let name = if config.name == GLOBAL { "watches".to_owned() } else { format!("watches-{}", config.name) };
         tasks.spawn(name, async move {

@@ -4,5 +4,6 @@
 
 pub mod filter;
 pub mod key_counter;
+pub mod schema;
 
 pub use crate::model::finding::{Finding, Findings, Severity, Validate};

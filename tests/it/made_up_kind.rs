@@ -103,7 +103,7 @@ async fn a_made_up_kind_reaches_an_agent() -> anyhow::Result<()> {
     let metrics = SyncerMetrics::new(&registry, GARDENS.as_str());
     let pipeline = SyncerPipeline::new(spec, 100, &metrics, &mut hub);
     let view = pipeline.view();
-    pipeline.start(&tasks, &HealthAggregator::new(), &stop);
+    pipeline.start(&tasks, &HealthAggregator::new(), true, &stop);
     tasks.spawn("watches", hub.run(stop.clone()));
     let caches = BTreeMap::from([(GARDENS, view.reader.clone())]);
     let metrics = Metrics { server: ServerMetrics::new(&registry), syncers: BTreeMap::from([(GARDENS, metrics)]) };

@@ -48,4 +48,5 @@ mod hostile;
 mod kubernetes;
 mod made_up_kind;
 mod process;
+mod schema_corpora;
 mod scripted_api;

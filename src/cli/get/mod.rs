@@ -21,7 +21,7 @@ use super::connect::{ConnectArgs, seconds};
 use super::exit::{EXIT_FAILURE, EXIT_USAGE, ended};
 use super::screen::Screen;
 use crate::datastore::labels::Labels;
-use crate::model::spelling::nearest;
+use crate::model::nearest::all_nearest;
 use crate::model::{Key, Update};
 use crate::syncclient::{Client, SyncEvent};
 
@@ -105,7 +105,7 @@ impl Query<'_> {
         let elsewhere: Vec<&str> = same.map(|found| &*found.namespace).collect();
         let hint = if elsewhere.is_empty() {
             let here = of_kind().filter(|found| self.args.all_namespaces || found.namespace == self.args.namespace);
-            let near = nearest(name, here.map(|found| &*found.name));
+            let near = all_nearest(name, here.map(|found| &*found.name));
             if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
         } else if self.args.selector.is_empty() {
             format!("; there is one in namespace {}", elsewhere.join(", "))

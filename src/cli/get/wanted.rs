@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::model::spelling::nearest;
+use crate::model::nearest::all_nearest;
 
 /// Most kinds that a message lists; a cluster has some hundreds.
 const MOST_LISTED: usize = 20;
@@ -80,7 +80,7 @@ impl Wanted {
             return "it has no object of any kind; Calico's syncers never have one, --syncer names another".to_owned();
         }
         let names = kinds.iter().flat_map(|kind| [kind.name.clone(), plural(&kind.name)]).collect::<Vec<_>>();
-        let near = nearest(&self.kind, names.iter().map(String::as_str));
+        let near = all_nearest(&self.kind, names.iter().map(String::as_str));
         // A name in another group is as near as can be.
         let near: BTreeSet<&Kind> = kinds
             .iter()

@@ -21,6 +21,7 @@ pub use self::judge::{Difference, differences};
 pub use self::theirs::Against;
 use self::theirs::Theirs;
 use super::report::Report;
+use crate::calico::catalog::catalog;
 use crate::calico::cluster::Cluster;
 use crate::calico::dialect::View;
 use crate::calico::pipelines;
@@ -61,7 +62,7 @@ pub async fn compare(
     against: Against,
     report: &mut Report,
 ) -> anyhow::Result<()> {
-    let source = Source::open(datastore).context("open the datastore")?;
+    let source = Source::open(datastore, catalog(None)).context("open the datastore")?;
     let stop = CancellationToken::new();
     let _stop = stop.clone().drop_guard();
     let deadline = Instant::now() + against.limit;
@@ -128,7 +129,7 @@ impl Ours {
         let views = built.iter().map(SyncerPipeline::view).collect();
         let kinds = hub.statuses();
         for pipeline in built {
-            pipeline.start(&tasks, &health, stop);
+            pipeline.start(&tasks, &health, true, stop);
         }
         tasks.spawn("watches", hub.run(stop.clone()));
         Self { views, kinds }

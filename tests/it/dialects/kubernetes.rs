@@ -70,7 +70,7 @@ async fn in_sync(lists: BTreeMap<String, Json>, stop: &CancellationToken) -> any
     let built: Vec<SyncerPipeline> = pipelines::calico(Flavour::Kubernetes, &context).into_iter().map(build).collect();
     let views: Vec<PipelineView> = built.iter().map(SyncerPipeline::view).collect();
     for pipeline in built {
-        pipeline.start(&tasks, &health, stop);
+        pipeline.start(&tasks, &health, true, stop);
     }
     tasks.spawn("api", answer_all(api, lists));
     tasks.spawn("watches", hub.run(stop.clone()));

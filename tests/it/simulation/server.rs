@@ -209,7 +209,7 @@ async fn one_life(site: &Site) -> turmoil::Result {
     let address = |server: Name| SocketAddr::new(turmoil::lookup(server), PORT);
     handle.set_peers(Peers::new(site.servers.iter().map(|server| vec![address(server)]), &[address(name)]));
     for pipeline in built {
-        pipeline.start(&tasks, &health, &stop);
+        pipeline.start(&tasks, &health, true, &stop);
     }
     let cancel = stop.clone();
     tasks.spawn("watches", async move { hub.run(cancel).await });
