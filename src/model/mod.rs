@@ -23,8 +23,6 @@ pub mod object;
 #[cfg(feature = "server")]
 pub mod quantity;
 mod resource_key;
-#[cfg(feature = "server")]
-pub mod spelling;
 #[cfg(feature = "discovery")]
 pub mod strict;
 mod syncer_name;

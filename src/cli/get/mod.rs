@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use self::object::Found;
+pub use self::print::Format;
 use self::print::{Change, Printer};
 use self::wanted::{Kind, Wanted};
 use super::collect::collect;
@@ -21,7 +22,7 @@ use super::connect::{ConnectArgs, seconds};
 use super::exit::{EXIT_FAILURE, EXIT_USAGE, ended};
 use super::screen::Screen;
 use crate::datastore::labels::Labels;
-use crate::model::spelling::nearest;
+use crate::model::nearest::{did_you_mean, nearest};
 use crate::model::{Key, Update};
 use crate::syncclient::{Client, SyncEvent};
 
@@ -56,19 +57,6 @@ pub struct GetArgs {
     /// The server, and the syncer.
     #[command(flatten)]
     pub connect: ConnectArgs,
-}
-
-/// Forms of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Rows, for people.
-    Table,
-    /// JSON: the object, or a list of them.
-    Json,
-    /// The same as YAML.
-    Yaml,
-    /// Kinds and names.
-    Name,
 }
 
 /// The objects that are asked for, once their kind is known.
@@ -106,7 +94,7 @@ impl Query<'_> {
         let hint = if elsewhere.is_empty() {
             let here = of_kind().filter(|found| self.args.all_namespaces || found.namespace == self.args.namespace);
             let near = nearest(name, here.map(|found| &*found.name));
-            if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+            near.map(|_| format!("; {}", did_you_mean(near))).unwrap_or_default()
         } else if self.args.selector.is_empty() {
             format!("; there is one in namespace {}", elsewhere.join(", "))
         } else {

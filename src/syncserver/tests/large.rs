@@ -49,6 +49,7 @@ impl Publication {
             v3_resource_version: no_revision(),
             ttl: Duration::ZERO,
             update_type: UpdateType::New,
+            origin: None,
         };
         vec![SyncerEvent::Updates((0..self.keys).map(update).collect()), SyncerEvent::Status(SyncStatus::InSync)]
     }
