@@ -468,7 +468,7 @@ mod tests {
         let file_errors = vec![FileError { file: "a.yaml".to_owned(), line: None, reason: "not YAML".to_owned() }];
         let snapshot = Snapshot {
             datastores: vec![
-                Datastore { held, file_errors, ..one("git", "file", "/etc/mesh") },
+                Datastore { file_errors, held, ..one("git", "file", "/etc/mesh") },
                 Datastore { last_error: "no answer".to_owned(), ..one("cluster", "kubernetes", "https://api") },
             ],
             ..Snapshot::default()

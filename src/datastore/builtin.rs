@@ -23,13 +23,16 @@ pub struct Builtin {
     pub namespaced: bool,
 }
 
+/// A group and its kinds: name, plural and scope of each.
+type Group = (&'static str, &'static [(&'static str, &'static str, bool)]);
+
 /// Whether objects of a kind live in namespaces.
 const NAMESPACED: bool = true;
 const CLUSTER: bool = false;
 
-/// Name, plural and scope of the kinds of each group. Groups without a kind have only kinds that nobody can list.
+/// The groups. Those without a kind here have only kinds that nobody can list.
 #[rustfmt::skip]
-const GROUPS: [(&str, &[(&str, &str, bool)]); 23] = [
+const GROUPS: [Group; 23] = [
     ("", &[
         ("ConfigMap", "configmaps", NAMESPACED),
         ("Endpoints", "endpoints", NAMESPACED),

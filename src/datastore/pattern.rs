@@ -118,7 +118,7 @@ impl fmt::Display for Pattern {
 /// The kinds of a datastore that meet some patterns now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KindsNow {
-    /// The kinds, complete: plural, scope, version. Of one group and name at most one version, unless two patterns name two.
+    /// The kinds, complete: plural, scope, version. In a folder the version may be `*`: its objects are in any. Of one group and name at most one version, unless two patterns name two.
     pub kinds: Vec<Kind>,
     /// Patterns for which the datastore has no kind.
     pub unknown: Vec<Unknown>,

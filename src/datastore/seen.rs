@@ -3,7 +3,8 @@
 //! Pure. Fed with the kinds of the objects that are there, feeds [`Datastore::kinds`](super::Datastore::kinds).
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::builtin;
 use super::catalog::Catalog;
@@ -14,25 +15,35 @@ use crate::model::object::Kind;
 /// Most kinds that one pattern stands for. A kind costs a watch; a large cluster has some 300 kinds in all.
 pub(super) const MAX_KINDS: usize = 1_000;
 
-/// The kinds among `seen` that meet the patterns. A pattern that names a kind stands for it with or without objects, unless it
-/// is a typing error among Kubernetes' own kinds: an object may come later. A group may have a kind in several versions: all of them count,
-/// for each object is there in one version only.
+/// The version of a kind whose objects may be in any version. An object has the version that its `apiVersion` names.
+pub(super) const ANY_VERSION: &str = "*";
+
+/// The kinds among `seen` that meet the patterns, each once. A pattern that names a kind stands for it with or without objects, unless
+/// it is a typing error among Kubernetes' own kinds: an object may come later. A pattern for a group stands for objects in any
+/// version, for each object is there in one version only; so do two patterns with two versions of a kind.
 pub(super) fn kinds(patterns: &[Pattern], seen: &BTreeSet<Kind>, catalog: &Catalog) -> KindsNow {
-    let (mut kinds, mut unknown) = (BTreeSet::new(), Vec::new());
+    let (mut kinds, mut unknown) = (BTreeMap::<_, Kind>::new(), Vec::new());
+    let mut add = |kind: Kind| match kinds.entry((kind.group.clone(), kind.name.clone())) {
+        Entry::Vacant(place) => drop(place.insert(kind)),
+        Entry::Occupied(place) if place.get().version == kind.version => {}
+        Entry::Occupied(mut place) => place.get_mut().version = ANY_VERSION.into(),
+    };
     for pattern in patterns {
-        let mut found = seen.iter().filter(|kind| pattern.matches(&kind.group, &kind.version, &kind.name)).peekable();
-        if found.peek().is_some() {
-            let all = found.clone().count();
-            kinds.extend(found.take(MAX_KINDS).cloned());
-            unknown.extend(too_many(pattern, all));
-            continue;
+        let found: BTreeMap<&str, &Kind> =
+            seen.iter().filter(|kind| pattern.names(&kind.group, &kind.name)).map(|kind| (&*kind.name, kind)).collect();
+        if found.is_empty() {
+            match expected(pattern, catalog) {
+                Ok(kind) => add(kind),
+                Err(reason) => unknown.push(Unknown { pattern: pattern.clone(), reason }),
+            }
         }
-        match expected(pattern, catalog) {
-            Ok(kind) => drop(kinds.insert(kind)),
-            Err(reason) => unknown.push(Unknown { pattern: pattern.clone(), reason }),
+        unknown.extend(too_many(pattern, found.len()));
+        let version = pattern.kind.as_ref().map_or(ANY_VERSION, |(version, _)| version);
+        for kind in found.into_values().take(MAX_KINDS) {
+            add(Kind { version: version.to_owned().into(), ..kind.clone() });
         }
     }
-    KindsNow { kinds: kinds.into_iter().collect(), unknown }
+    KindsNow { kinds: kinds.into_values().collect(), unknown }
 }
 
 /// The plural of one of Kubernetes' own kinds; empty for others.
@@ -108,9 +119,11 @@ mod tests {
     fn patterns_are_met_by_the_objects_that_are_there() {
         let mesh = [kind("mesh.io", "v1", "Route"), kind("mesh.io", "v1beta1", "Route"), kind("other.io", "v1", "X")];
         for (patterns, kinds, unknown) in [
-            (&["mesh.io/*"][..], &["mesh.io/v1/Route \"\" cluster", "mesh.io/v1beta1/Route \"\" cluster"][..], &[][..]),
+            (&["mesh.io/*"][..], &["mesh.io/*/Route \"\" cluster"][..], &[][..]),
+            (&["mesh.io/*", "mesh.io/v1/Route"], &["mesh.io/*/Route \"\" cluster"], &[]),
+            (&["mesh.io/v1/Route", "mesh.io/v2/Route"], &["mesh.io/*/Route \"\" cluster"], &[]),
             (&["mesh.io/v1/Route", "mesh.io/v1/Route"], &["mesh.io/v1/Route \"\" cluster"], &[]),
-            (&["mesh.io/v2/Route"], &["mesh.io/v2/Route \"\" namespaced"], &[]),
+            (&["mesh.io/v2/Route"], &["mesh.io/v2/Route \"\" cluster"], &[]),
             (&["none.io/v1/Late"], &["none.io/v1/Late \"\" namespaced"], &[]),
             (&["v1/Node"], &["v1/Node \"nodes\" cluster"], &[]),
             (&["none.io/*"], &[], &["none.io/*: no object of this group is there yet"]),

@@ -14,6 +14,7 @@ use serde_saphyr::Spanned;
 use sha2::{Digest as _, Sha256};
 
 use crate::datastore::catalog::Catalog;
+use crate::datastore::seen::ANY_VERSION;
 use crate::datastore::selection::Selection;
 use crate::model::Revision;
 use crate::model::object::{Dialect, Object, ObjectId};
@@ -83,7 +84,7 @@ impl Resource {
         selection.may_have(&self.identity.id)
             && *self.identity.group == *kind.group
             && *self.identity.kind == *kind.name
-            && (self.dialect != Dialect::Kubernetes || *version == *kind.version)
+            && (self.dialect != Dialect::Kubernetes || kind.version == ANY_VERSION || *version == *kind.version)
     }
 
     /// File and line, as `reviews.yaml:14`.

@@ -170,7 +170,7 @@ impl Follower {
     /// Whether a group has to be looked at: always, but for Kubernetes' own kinds that are named.
     fn is_open(&self, group: &str) -> bool {
         let is_named_only = || self.patterns.iter().all(|pattern| pattern.group != group || pattern.kind.is_some());
-        !self.known.contains_key(group) || !(builtin::is_own_group(group) && is_named_only())
+        !(self.known.contains_key(group) && builtin::is_own_group(group) && is_named_only())
     }
 
     /// Takes over what came of a look, and decides when to look again.
@@ -199,12 +199,11 @@ impl Follower {
         }
         let is_followed = self.wanted.iter().any(|group| self.is_open(group));
         self.due = pause.or(is_followed.then_some(SLOW_LOOK)).map(|pause| now + pause);
-        match look.failed.into_iter().next() {
-            Some((path, failure)) => self.fail(&path, failure, now),
-            None => {
-                self.failed.reset();
-                self.forbidden.reset();
-            }
+        if let Some((path, failure)) = look.failed.into_iter().next() {
+            self.fail(&path, failure, now);
+        } else {
+            self.failed.reset();
+            self.forbidden.reset();
         }
     }
 
@@ -237,9 +236,10 @@ impl Follower {
             let presence = self.doubts.entry(kind.clone()).or_insert(Presence::Served);
             if answered.contains(&*kind.group) {
                 let lasts = presence.doubted(now);
-                let definition = match builtin::is_own_group(&kind.group) {
-                    true => Sighting::Hidden,
-                    false => self.shared.definitions.sighting(&[format!("{}.{}", kind.plural, kind.group)]),
+                let definition = if builtin::is_own_group(&kind.group) {
+                    Sighting::Hidden
+                } else {
+                    self.shared.definitions.sighting(&[format!("{}.{}", kind.plural, kind.group)])
                 };
                 if let Absence::Certain { .. } = presence.judge(definition, lasts) {
                     self.doubts.remove(&kind);

@@ -21,23 +21,18 @@ impl Folder {
 
     /// The kinds that meet the patterns now.
     pub(in super::super) fn kinds(&self, patterns: &[Pattern]) -> KindsNow {
-        // Whether any of the objects has a namespace, and the versions that they are in.
-        let mut names: BTreeMap<Name<'_>, (bool, BTreeSet<&str>)> = BTreeMap::new();
-        for (identity, live) in &self.objects {
-            let (namespaced, versions) = names.entry((&identity.group, &identity.kind)).or_default();
-            *namespaced |= !identity.id.namespace.is_empty();
-            versions.insert(&live.resource.version);
+        // Whether any of the objects has a namespace.
+        let mut names: BTreeMap<Name<'_>, bool> = BTreeMap::new();
+        for identity in self.objects.keys() {
+            *names.entry((&identity.group, &identity.kind)).or_default() |= !identity.id.namespace.is_empty();
         }
-        let kinds = names.into_iter().flat_map(|((group, name), (namespaced, versions))| {
-            let namespaced = self.catalog.is_namespaced(group, name).unwrap_or(namespaced);
-            versions.into_iter().map(move |version| Kind {
-                group: Cow::Owned(group.to_owned()),
-                version: Cow::Owned(version.to_owned()),
-                name: Cow::Owned(name.to_owned()),
-                plural: Cow::Borrowed(seen::plural(group, name)),
-                namespaced,
-                etcd_prefix: None,
-            })
+        let kinds = names.into_iter().map(|((group, name), namespaced)| Kind {
+            group: Cow::Owned(group.to_owned()),
+            version: Cow::Borrowed(seen::ANY_VERSION),
+            name: Cow::Owned(name.to_owned()),
+            plural: Cow::Borrowed(seen::plural(group, name)),
+            namespaced: self.catalog.is_namespaced(group, name).unwrap_or(namespaced),
+            etcd_prefix: None,
         });
         seen::kinds(patterns, &kinds.collect(), &self.catalog)
     }

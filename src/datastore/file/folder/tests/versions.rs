@@ -49,12 +49,12 @@ fn the_kinds_are_those_of_the_objects() {
     let asked = ["mesh.io/*", "projectcalico.org/v3/IPPool", "mesh.io/v1/Late", "v1/Node"];
     assert_eq!(
         bench.kinds(&asked),
-        "v1/Node cluster, mesh.io/v1/Late, mesh.io/v1/Route, projectcalico.org/v3/IPPool cluster"
+        "v1/Node cluster, mesh.io/v1/Late, mesh.io/*/Route, projectcalico.org/v3/IPPool cluster"
     );
     for (text, kinds) in [
-        (object("v1", "a", "\"\""), "mesh.io/v1/Route cluster"),
-        (object("v1", "a", "\"\"") + &object("v1", "b", "ns"), "mesh.io/v1/Route"),
-        (object("v1", "a", "ns") + &object("v1beta1", "b", "ns"), "mesh.io/v1/Route, mesh.io/v1beta1/Route"),
+        (object("v1", "a", "\"\""), "mesh.io/*/Route cluster"),
+        (object("v1", "a", "\"\"") + &object("v1", "b", "ns"), "mesh.io/*/Route"),
+        (object("v1", "a", "ns") + &object("v1beta1", "b", "ns"), "mesh.io/*/Route"),
         ("# none\n".to_owned(), ""),
     ] {
         tree.files.insert("a.yaml", text);
@@ -73,6 +73,10 @@ fn an_object_whose_version_changes_goes_from_one_kind_to_the_other() {
     bench.settle(&tree);
     assert_eq!(bench.told(at, &old), ["delete ns/a false"]);
     assert_eq!(bench.told(at, &new), ["put ns/a a.yaml:2"]);
+    // Those who follow all versions hear of one change.
+    let any = bench.folder.kinds(&patterns(&["mesh.io/*"])).kinds.remove(0);
+    assert_eq!(bench.told(at, &any), ["put ns/a a.yaml:2"]);
+    assert_eq!(bench.places(&any), ["a.yaml:2", "a.yaml:6"]);
 }
 
 #[test]
