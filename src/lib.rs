@@ -19,6 +19,7 @@
 //! | feature | content |
 //! | --- | --- |
 //! | `client` | the three modules above, without Kubernetes, etcd, HTTP and metrics; needs no `protoc` to build |
+//! | `typed` | `client`, and `syncclient::typed`: objects of any kind as the agent's own types |
 //! | `discovery` | `client`, and `syncclient::discovery`, which finds servers by their Kubernetes service; needs no `protoc` either |
 //! | `server` (default) | the program: both of these, the daemon and its commands |
 //! | `jemalloc` (default) | `server` with jemalloc as its allocator, and its heap profiles |

@@ -10,6 +10,7 @@ use super::spec::Section;
 use super::typed::GLOBAL;
 use crate::calico::syncers;
 use crate::datastore::Pattern;
+use crate::model::SyncerName;
 use crate::model::nearest::{did_you_mean, nearest};
 
 /// The only kind that etcd has when values are raw bytes: group, version, name.
@@ -70,7 +71,7 @@ fn is_source(sections: &[SectionOptions], datastore: &str) -> bool {
 
 fn name(syncer: &SectionOptions, mistakes: &mut Vec<Mistake>) {
     if syncers::ALL.iter().any(|calicos| calicos.as_str() == syncer.name) {
-        let names = syncers::ALL.map(|name| name.as_str()).join(", ");
+        let names = syncers::ALL.map(SyncerName::as_str).join(", ");
         let accepted = format!("another name than those of Calico's syncers: {names}");
         let hint = "agents of Calico would take its data for Calico's";
         mistakes.push(Mistake::new("section", syncer.heading(), syncer.source.clone(), accepted, hint));

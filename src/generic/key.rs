@@ -2,62 +2,22 @@
 //!
 //! The version of a kind is no part of the key: an object is the same in all versions.
 
-use std::fmt;
-
 use crate::datastore::ObjectId;
-use crate::model::Key;
+use crate::model::{Key, ResourceKey};
 
 /// The start of all keys.
-pub const PREFIX: &str = "/bulrush/v1/";
-/// Stands for the core group, which has no name.
-pub const CORE: &str = "core";
-/// Stands for the namespace of objects that live in none. No namespace has this name.
-pub const NO_NAMESPACE: &str = "-";
-
-/// The parts of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Parts<'a> {
-    /// API group; empty for the core group.
-    pub group: &'a str,
-    /// Kind within the group.
-    pub kind: &'a str,
-    /// Namespace; empty for objects that live in none.
-    pub namespace: &'a str,
-    /// Name; may have slashes.
-    pub name: &'a str,
-}
-
-/// `VirtualService.networking.istio.io default/reviews`, without the group and the namespace that are empty.
-impl fmt::Display for Parts<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.kind)?;
-        if !self.group.is_empty() {
-            write!(f, ".{}", self.group)?;
-        }
-        f.write_str(" ")?;
-        if !self.namespace.is_empty() {
-            write!(f, "{}/", self.namespace)?;
-        }
-        f.write_str(self.name)
-    }
-}
+pub const PREFIX: &str = ResourceKey::root();
 
 /// The key of an object.
 #[must_use]
 pub fn of(group: &str, kind: &str, id: &ObjectId) -> Key {
-    let group = if group.is_empty() { CORE } else { group };
-    let namespace = if id.namespace.is_empty() { NO_NAMESPACE } else { &id.namespace };
-    format!("{PREFIX}{group}/{kind}/{namespace}/{}", id.name).into()
+    ResourceKey { group, kind, namespace: &id.namespace, name: &id.name }.to_key()
 }
 
 /// The parts of a key; `None` if it has another form.
 #[must_use]
-pub fn parts(key: &str) -> Option<Parts<'_>> {
-    let mut parts = key.strip_prefix(PREFIX)?.splitn(4, '/');
-    let (group, kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let group = if group == CORE { "" } else { group };
-    let namespace = if namespace == NO_NAMESPACE { "" } else { namespace };
-    Some(Parts { group, kind, namespace, name })
+pub fn parts(key: &str) -> Option<ResourceKey<'_>> {
+    ResourceKey::parse(key)
 }
 
 /// The kind in a key, as `GROUP/KIND`: the family under which its problems and changes are counted.
@@ -96,7 +56,7 @@ mod tests {
         ] {
             let key = of(group, kind, &id(namespace, name));
             assert_eq!(key.as_str(), expected);
-            assert_eq!(parts(&key), Some(Parts { group, kind, namespace, name }));
+            assert_eq!(parts(&key), Some(ResourceKey { group, kind, namespace, name }));
             assert_eq!(family(&key), family_is);
             assert_eq!(parts(&key).unwrap().to_string(), words);
         }

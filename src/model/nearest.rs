@@ -19,16 +19,6 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (distance <= MAX_DISTANCE && 2 * distance < known.len()).then_some(known)
 }
 
-/// All known words that are nearest to `word`, by the same measure, in the order of `known`.
-#[must_use]
-pub fn all_nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str, IntoIter: Clone>) -> Vec<&'a str> {
-    let known = known.into_iter();
-    let Some(best) = nearest(word, known.clone()) else { return Vec::new() };
-    let wanted = word.to_lowercase();
-    let least = distance(&wanted, &best.to_lowercase());
-    known.filter(|known| known.len() <= MAX_WORD && distance(&wanted, &known.to_lowercase()) == least).collect()
-}
-
 /// The end of a message that suggests a word: `did you mean "x"?`; empty without a word.
 #[must_use]
 pub fn did_you_mean(word: Option<&str>) -> String {
@@ -80,8 +70,6 @@ mod tests {
             assert_eq!(nearest(word, known), expected, "{word}");
         }
         assert_eq!(nearest("ab", ["aab", "aaa", "abb"]), Some("aab"));
-        assert_eq!(all_nearest("ax", ["abc", "abx", "axx"]), ["abx", "axx"]);
-        assert_eq!(all_nearest("zzzzz", ["abc"]), [""; 0]);
         assert_eq!(did_you_mean(Some("x")), "did you mean \"x\"?");
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::Key;
 
-/// All of these keys begin with this. The version counts the form of keys and values.
+/// The start of all these keys. The version counts the form of keys and values.
 const ROOT: &str = "/bulrush/v1/";
 
 /// The group of `v1/ConfigMap` and the like, as a key writes it.
@@ -16,7 +16,8 @@ const CORE: &str = "core";
 /// The namespace of objects without one, as a key writes it. No namespace has this name.
 const NO_NAMESPACE: &str = "-";
 
-/// The parts of an object's key.
+/// The parts of an object's key. Displays in words: `VirtualService.networking.istio.io default/reviews`, without a group or a
+/// namespace that is empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ResourceKey<'a> {
     /// The API group; empty for the core group.
@@ -25,7 +26,7 @@ pub struct ResourceKey<'a> {
     pub kind: &'a str,
     /// The namespace; empty for objects that belong to none.
     pub namespace: &'a str,
-    /// The name.
+    /// The name; may have slashes.
     pub name: &'a str,
 }
 
@@ -43,10 +44,11 @@ impl<'a> ResourceKey<'a> {
         Some(Self { group, kind, namespace, name })
     }
 
-    /// The key. No part may contain `/`, except for the name.
+    /// The key. No part but the name may contain `/`.
     #[must_use]
     pub fn to_key(self) -> Key {
-        self.to_string().into()
+        let namespace = if self.namespace.is_empty() { NO_NAMESPACE } else { self.namespace };
+        format!("{}{namespace}/{}", Self::prefix_of_kind(self.group, self.kind), self.name).into()
     }
 
     /// The start of all keys of a kind. `group` is empty for the core group.
@@ -64,9 +66,15 @@ impl<'a> ResourceKey<'a> {
 
 impl fmt::Display for ResourceKey<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let or = |text, instead| if str::is_empty(text) { instead } else { text };
-        let (group, namespace) = (or(self.group, CORE), or(self.namespace, NO_NAMESPACE));
-        write!(f, "{ROOT}{group}/{}/{namespace}/{}", self.kind, self.name)
+        f.write_str(self.kind)?;
+        if !self.group.is_empty() {
+            write!(f, ".{}", self.group)?;
+        }
+        f.write_str(" ")?;
+        if !self.namespace.is_empty() {
+            write!(f, "{}/", self.namespace)?;
+        }
+        f.write_str(self.name)
     }
 }
 
@@ -93,6 +101,7 @@ mod tests {
             assert_eq!(ResourceKey::parse(key), Some(parts));
             assert_eq!(parts.to_key().as_str(), key);
             assert!(key.starts_with(&ResourceKey::prefix_of_kind(group, kind)));
+            assert!(parts.to_string().starts_with(kind));
         }
     }
 

@@ -82,7 +82,7 @@ impl Client {
         }
     }
 
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<SyncEvent>> {
+    pub(super) fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Option<SyncEvent>> {
         if let Some(applied) = self.taken.take() {
             self.applied.send_replace(applied);
         }

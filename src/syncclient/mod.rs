@@ -26,6 +26,7 @@
 
 mod builder;
 mod client;
+mod clients;
 pub mod connector;
 #[cfg(feature = "discovery")]
 pub mod discovery;
@@ -43,9 +44,12 @@ pub mod session;
 mod settings;
 #[doc(hidden)]
 pub mod tracker;
+#[cfg(feature = "typed")]
+pub mod typed;
 
 pub use builder::ClientBuilder;
 pub use client::{Client, Handle};
+pub use clients::Clients;
 pub use error::Error;
 pub use event::{ServerInfo, SyncEvent, apply};
 pub use settings::{Identity, Protocol, Timeouts};

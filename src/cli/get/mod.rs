@@ -10,10 +10,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use tokio_util::sync::CancellationToken;
 
 use self::object::Found;
+pub use self::print::Format;
 use self::print::{Change, Printer};
 use self::wanted::{Kind, Wanted};
 use super::collect::collect;
@@ -21,7 +22,7 @@ use super::connect::{ConnectArgs, seconds};
 use super::exit::{EXIT_FAILURE, EXIT_USAGE, ended};
 use super::screen::Screen;
 use crate::datastore::labels::Labels;
-use crate::model::nearest::all_nearest;
+use crate::model::nearest::{did_you_mean, nearest};
 use crate::model::{Key, Update};
 use crate::syncclient::{Client, SyncEvent};
 
@@ -58,19 +59,6 @@ pub struct GetArgs {
     pub connect: ConnectArgs,
 }
 
-/// Forms of objects.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Rows, for people.
-    Table,
-    /// JSON: the object, or a list of them.
-    Json,
-    /// The same as YAML.
-    Yaml,
-    /// Kinds and names.
-    Name,
-}
-
 /// The objects that are asked for, once their kind is known.
 struct Query<'a> {
     kind: &'a Kind,
@@ -105,8 +93,8 @@ impl Query<'_> {
         let elsewhere: Vec<&str> = same.map(|found| &*found.namespace).collect();
         let hint = if elsewhere.is_empty() {
             let here = of_kind().filter(|found| self.args.all_namespaces || found.namespace == self.args.namespace);
-            let near = all_nearest(name, here.map(|found| &*found.name));
-            if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(" or ")) }
+            let near = nearest(name, here.map(|found| &*found.name));
+            near.map(|_| format!("; {}", did_you_mean(near))).unwrap_or_default()
         } else if self.args.selector.is_empty() {
             format!("; there is one in namespace {}", elsewhere.join(", "))
         } else {

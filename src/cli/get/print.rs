@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
+use clap::ValueEnum;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Format;
 use super::object::Found;
 use crate::cli::lines::Form;
 use crate::cli::render::printable;
@@ -13,6 +13,19 @@ use crate::cli::screen::{Colour, Screen};
 
 /// Characters of a revision that a table shows: enough to tell two versions of an object apart.
 const REVISION_CHARS: usize = 12;
+
+/// Forms of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Rows, for people.
+    Table,
+    /// JSON: the object, or a list of them.
+    Json,
+    /// The same as YAML.
+    Yaml,
+    /// Kinds and names.
+    Name,
+}
 
 /// Prints objects in one form.
 #[derive(Debug)]

@@ -86,7 +86,7 @@ async fn the_reason_is_said_when_there_is_nothing() {
         (&["gateway"], "no object has this kind; there are Namespace, VirtualService.networking.istio.io"),
         (
             &["virtualservice/reviwes"],
-            "no VirtualService.networking.istio.io with the name \"reviwes\" is in namespace default; did you mean reviews?",
+            "no VirtualService.networking.istio.io with the name \"reviwes\" is in namespace default; did you mean \"reviews\"?",
         ),
         (
             &["virtualservice/ratings", "-n", "prod"],

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use crate::model::nearest::all_nearest;
+use crate::model::nearest::nearest;
 
 /// Most kinds that a message lists; a cluster has some hundreds.
 const MOST_LISTED: usize = 20;
@@ -80,12 +80,10 @@ impl Wanted {
             return "it has no object of any kind; Calico's syncers never have one, --syncer names another".to_owned();
         }
         let names = kinds.iter().flat_map(|kind| [kind.name.clone(), plural(&kind.name)]).collect::<Vec<_>>();
-        let near = all_nearest(&self.kind, names.iter().map(String::as_str));
+        let near = nearest(&self.kind, names.iter().map(String::as_str));
         // A name in another group is as near as can be.
-        let near: BTreeSet<&Kind> = kinds
-            .iter()
-            .filter(|kind| near.iter().any(|name| **name == kind.name || **name == plural(&kind.name)))
-            .collect();
+        let is_near = |kind: &&Kind| near.is_some_and(|name| name == kind.name || name == plural(&kind.name));
+        let near: Vec<&Kind> = kinds.iter().filter(is_near).collect();
         if near.is_empty() {
             format!("no object has this kind; there are {}", listed(kinds))
         } else {

@@ -433,6 +433,17 @@ fn settings_of_sections_are_their_own() {
     assert!(mistakes(&format!("{SMALL}[SYNCER \"mesh\"]\nSources = git\nKinds = v1/Pod\n")).contains("there once"));
 }
 
+#[test]
+fn the_shipped_sample_is_good() {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mesh.cfg")).unwrap();
+    // Its paths are relative to the project's top folder, which need not be the current one.
+    let loaded = load(&text.replace("= config/mesh", "= /dev/null\n#"));
+    assert_eq!(loaded.notices, []);
+    let config = loaded.config.unwrap();
+    assert_eq!((config.calico_syncers, config.datastores.len(), config.syncers.len()), (false, 1, 1));
+    assert_eq!(config.server.host, "localhost");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 

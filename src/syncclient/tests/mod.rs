@@ -1,6 +1,8 @@
 //! The client as a consumer sees it, against servers played by hand over in-memory streams, with the clock paused.
 
 mod interop;
+mod several;
+mod typed;
 mod vectors;
 mod whereto;
 
@@ -57,6 +59,8 @@ struct Server {
     stream: DuplexStream,
     input: BytesMut,
     format: NativePlain,
+    /// The syncer that the client wants.
+    syncer: String,
 }
 
 impl Server {
@@ -65,15 +69,17 @@ impl Server {
         let mut magic = [0; MAGIC.len()];
         stream.read_exact(&mut magic).await.unwrap();
         assert_eq!(magic, MAGIC);
-        let mut server = Self { stream, input: BytesMut::new(), format: NativePlain::default() };
-        assert!(matches!(server.frame().await, Some(ClientFrame::Hello(_))));
+        let mut server = Self { stream, input: BytesMut::new(), format: NativePlain::default(), syncer: String::new() };
+        let Some(ClientFrame::Hello(hello)) = server.frame().await else { panic!("a hello comes first") };
+        server.syncer = hello.syncer;
         (address, server)
     }
 
     /// Accepts, greets, and sends a snapshot of crumb `seq`.
     async fn serve(incoming: &mut mpsc::Receiver<(String, DuplexStream)>, seq: u64, content: &[(&str, &str)]) -> Self {
         let (_, mut server) = Self::accept(incoming).await;
-        server.send(&encode_server_hello(&hello())).await;
+        let hello = ServerHello { syncer: server.syncer.clone(), ..hello() };
+        server.send(&encode_server_hello(&hello)).await;
         server.send(&server.format.snapshot_begin(seq, content.len())).await;
         let entries = updates(content);
         if !entries.is_empty() {

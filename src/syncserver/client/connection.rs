@@ -39,6 +39,7 @@ use super::record::Client;
 use super::transport::{self, FirstBytes, Metered, Stream, TlsSource, Transport, plain};
 use crate::calico::dialect::choice::{OfUnknownVersions, choose};
 use crate::calico::release::Release;
+use crate::calico::syncers::is_calicos;
 use crate::model::MAX_SYNCER_NAME;
 use crate::outlet::peers::Peers;
 use crate::syncproto::messages::{DecoderRestart, Message, ServerHello};
@@ -287,7 +288,7 @@ async fn answer(hello: Hello, client: &Arc<Client>, context: &ConnectionContext)
         CloseReason::UnknownSyncer { wanted, running: context.feeds.syncers() }
     };
     let syncer = context.feeds.syncer(&syncer).ok_or_else(|| unknown(&syncer))?;
-    let dialect = if wire.native().is_some() {
+    let dialect = if wire.native().is_some() || !is_calicos(syncer) {
         Release::Master
     } else {
         let (unknown, cluster) = (context.of_unknown_versions, || context.feeds.cluster_line());

@@ -67,7 +67,7 @@ pub(super) const SECTIONS: [&str; 7] = [
     "syncers.mesh={\"Sources\": [\"git\", \"cluster\"], \"Kinds\": [\"networking.istio.io/*\", \"v1/ConfigMap\"], \"Selector\": \"app in (web,shop)\"}",
     "syncers.other={\"Sources\": \"git\", \"Kinds\": \"v1/Secret\", \"Folder\": \"a;b\", \"MaxDelaySecs\": 100000000, \"QuietSecs\": 0.25}",
     "rbac.extraRules=[{\"apiGroups\": [\"networking.istio.io\"], \"resources\": [\"*\"], \"verbs\": [\"list\", \"watch\"]}]",
-    "extraVolumes=[{\"name\": \"mesh\", \"configMap\": {\"name\": \"mesh\"}}]",
+    "extraVolumes=[{\"name\": \"mesh\", \"configMap\": {\"name\": \"ca\"}}]",
     "extraVolumeMounts=[{\"name\": \"mesh\", \"mountPath\": \"/etc/mesh\", \"readOnly\": true}]",
 ];
 /// Values that leave out all optional parts, under Typha's name.
