@@ -89,8 +89,8 @@ fn of_two_documents_with_one_object_the_first_counts_and_the_other_one_is_its_he
     assert_eq!(put(&mut documents, "m", &config_map("x")), "+default/x");
     assert_eq!(delete(&mut documents, "m"), "+default/x");
     // A document that becomes another object.
-    assert_eq!(put(&mut documents, "n", &config_map("y")), "-default/x +default/y");
-    assert_eq!(delete(&mut documents, "n"), "-default/y");
+    assert_eq!(put(&mut documents, "n", &config_map("z")), "-default/x +default/z");
+    assert_eq!(delete(&mut documents, "n"), "-default/z");
     assert_eq!(delete(&mut documents, "n"), "");
     assert!(documents.objects.is_empty() && documents.owners.is_empty() && documents.heirs.is_empty());
 }
