@@ -119,7 +119,7 @@ pub struct SyncerPipeline {
 #[derive(Debug)]
 enum Last {
     /// All changes are published at once.
-    Cache(SnapCache),
+    Cache(Box<SnapCache>),
     /// Changes are gathered, and published as a whole.
     Publisher(Box<Publisher>),
 }
@@ -138,7 +138,7 @@ impl SyncerPipeline {
         let candidates = Candidates::new(metrics.conflicts.clone());
         let conflicts = candidates.conflicts();
         let last = match publishing {
-            None => Last::Cache(cache),
+            None => Last::Cache(Box::new(cache)),
             Some(publishing) => {
                 let content = reader.clone();
                 let held =
@@ -174,7 +174,7 @@ impl SyncerPipeline {
             reporter.report_live(state.status == crate::model::SyncStatus::InSync);
         };
         let last = match self.last {
-            Last::Cache(cache) => snapcache::run(cache, self.checked, report, cancel.clone()).boxed(),
+            Last::Cache(cache) => snapcache::run(*cache, self.checked, report, cancel.clone()).boxed(),
             Last::Publisher(publisher) => publish::stage::run(*publisher, self.checked, report, cancel.clone()).boxed(),
         };
         tasks.spawn_together([

@@ -137,7 +137,7 @@ impl Documents {
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         let mut namespace = text(&metadata, "namespace")?;
         match (self.wanted.scopes)(group, &kind) {
-            Some(true) if namespace.is_empty() => namespace = "default".to_owned(),
+            Some(true) if namespace.is_empty() => "default".clone_into(&mut namespace),
             Some(false) => namespace.clear(),
             _ => {}
         }

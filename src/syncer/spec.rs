@@ -27,6 +27,12 @@ impl fmt::Debug for Source {
     }
 }
 
+/// Tells which objects of a kind are wanted.
+pub type Select = Arc<dyn Fn(Kind) -> Selection + Send + Sync>;
+
+/// Makes the processor of a kind.
+pub type MakeProcessor = Arc<dyn Fn(&Kind) -> Box<dyn Processor> + Send + Sync>;
+
 /// A datastore whose kinds are found while the syncer runs.
 pub struct Inlet {
     /// The datastore's name, for logs and problems.
@@ -40,9 +46,9 @@ pub struct Inlet {
     /// The datastore's watches, to join.
     pub joiner: Joiner,
     /// The objects of a kind that are wanted.
-    pub select: Arc<dyn Fn(Kind) -> Selection + Send + Sync>,
+    pub select: Select,
     /// Makes the processor of a kind.
-    pub processor: Arc<dyn Fn(&Kind) -> Box<dyn Processor> + Send + Sync>,
+    pub processor: MakeProcessor,
     /// The time after which the syncer is in sync without this datastore; `None`: never.
     pub spared_after: Option<Duration>,
 }

@@ -267,7 +267,7 @@ impl WatcherCache {
         });
         // The map has no order. A fixed order makes runs comparable.
         gone.sort_unstable();
-        updates.extend(gone.into_iter().map(|key| deleted(key, &self.origin)));
+        updates.extend(gone.into_iter().map(|key| deleted(key, self.origin.as_ref())));
         push_updates(updates, out);
         self.forget_problems_of_gone_objects(kind);
         self.tell_status(out);
@@ -361,7 +361,7 @@ impl WatcherCache {
         for KvPair { key, value, revision, v3_resource_version, origin } in self.pairs.drain(..) {
             let Some(value) = value else {
                 if self.known.remove(&key).is_some() {
-                    updates.push(deleted(key, &self.origin));
+                    updates.push(deleted(key, self.origin.as_ref()));
                 }
                 continue;
             };
@@ -467,8 +467,8 @@ impl WatcherCache {
     }
 }
 
-fn deleted(key: Key, origin: &Option<Arc<Origin>>) -> Update {
-    Update { origin: origin.clone(), ..Update::deletion(key) }
+fn deleted(key: Key, origin: Option<&Arc<Origin>>) -> Update {
+    Update { origin: origin.cloned(), ..Update::deletion(key) }
 }
 
 fn push_updates(updates: Vec<Update>, out: &mut Vec<CacheItem>) {

@@ -104,7 +104,7 @@ impl Printer {
         };
         let form = match self.format {
             Format::Table => {
-                let row = self.row(sign, &self.cells(found));
+                let row = self.row(sign, &Self::cells(found));
                 return writeln!(out, "{}", self.screen.paint(colour, &row));
             }
             Format::Name => return writeln!(out, "{sign}{}", printable(&found.short())),
@@ -117,7 +117,7 @@ impl Printer {
 
     fn table(&mut self, found: &[&Found], out: &mut impl Write) -> io::Result<()> {
         let header = ["NAMESPACE", "NAME", "CREATED", "REVISION"].map(str::to_owned);
-        let rows: Vec<[String; 4]> = found.iter().map(|found| self.cells(found)).collect();
+        let rows: Vec<[String; 4]> = found.iter().map(Self::cells).collect();
         for row in rows.iter().chain([&header]) {
             for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
@@ -128,7 +128,7 @@ impl Printer {
         rows.iter().try_for_each(|row| writeln!(out, "{}", self.row(sign, row)))
     }
 
-    fn cells(&self, found: &Found) -> [String; 4] {
+    fn cells(found: &Found) -> [String; 4] {
         let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { printable(text).into_owned() };
         let revision: String = found.revision.chars().take(REVISION_CHARS).collect();
         [or_dash(&found.namespace), or_dash(&found.name), or_dash(found.created()), or_dash(&revision)]

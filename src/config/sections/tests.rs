@@ -131,14 +131,11 @@ fn another(name: &str, kind: Kind, value: &Value) -> String {
         (Kind::Seconds, Value::Seconds(seconds)) => (seconds * 1.5).to_string(),
         (Kind::OneOf(words), Value::Text(word)) => words.iter().find(|other| *other != word).unwrap().to_string(),
         (Kind::EndpointList, _) => "http://elsewhere".to_owned(),
-        (Kind::File { .. }, _) => "/etc".to_owned(),
-        (Kind::InnerPath, _) => "elsewhere".to_owned(),
+        (Kind::File { .. } | Kind::ListOf(Item::ExistingPath), _) => "/etc".to_owned(),
         (Kind::Prefix, _) => "/elsewhere/".to_owned(),
-        (Kind::Selector, _) => "elsewhere".to_owned(),
+        (Kind::InnerPath | Kind::Selector | Kind::ListOf(Item::Namespace), _) => "elsewhere".to_owned(),
         (Kind::ListOf(Item::Datastore), _) => "etcd,git".to_owned(),
         (Kind::ListOf(Item::Pattern), _) => "bulrush.io/*".to_owned(),
-        (Kind::ListOf(Item::Namespace), _) => "elsewhere".to_owned(),
-        (Kind::ListOf(Item::ExistingPath), _) => "/etc".to_owned(),
         (kind, value) => unreachable!("{name}: {kind:?} has no value {value:?}"),
     }
 }

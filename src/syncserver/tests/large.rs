@@ -38,7 +38,7 @@ impl Publication {
     /// Every tenth key goes with an odd publication.
     fn value(self, n: usize) -> Option<Bytes> {
         let at = (n + 7 * usize::from(self.number)) * VALUE_BYTES % (NOISE.len() - VALUE_BYTES);
-        (self.number % 2 == 0 || n % 10 > 0).then(|| NOISE.slice(at..at + VALUE_BYTES))
+        (self.number.is_multiple_of(2) || !n.is_multiple_of(10)).then(|| NOISE.slice(at..at + VALUE_BYTES))
     }
 
     fn events(self) -> Vec<SyncerEvent> {
