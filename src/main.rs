@@ -5,7 +5,7 @@
     reason = "the reason why the program does not start goes to standard error, with or without a log"
 )]
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
 

@@ -170,20 +170,18 @@ impl Documents {
     /// The document is no object any more: the next one that has its object takes over, or its key is absent.
     fn forget(&mut self, id: &ObjectId, out: &mut Vec<KvPair>) {
         let Some(Seen { key, .. }) = self.objects.remove(id) else { return };
-        let heirs = self.heirs.get_mut(&key);
+        let mut heirs = self.heirs.remove(&key).unwrap_or_default();
         if self.owners.get(&key) != Some(id) {
-            if let Some(heirs) = heirs {
-                heirs.remove(id);
-            }
-            return;
-        }
-        if let Some((heir, pair)) = heirs.and_then(BTreeMap::pop_first) {
-            self.owners.insert(key, heir);
+            heirs.remove(id);
+        } else if let Some((heir, pair)) = heirs.pop_first() {
+            self.owners.insert(key.clone(), heir);
             out.push(pair);
         } else {
             self.owners.remove(&key);
-            self.heirs.remove(&key);
-            out.push(absent(key));
+            out.push(absent(key.clone()));
+        }
+        if !heirs.is_empty() {
+            self.heirs.insert(key, heirs);
         }
     }
 
@@ -284,3 +282,6 @@ fn parse(bytes: &[u8]) -> Result<Value, String> {
     };
     serde_saphyr::from_slice_with_options(bytes, options).map_err(|error| format!("not readable as YAML: {error}"))
 }
+
+#[cfg(test)]
+mod tests;

@@ -319,3 +319,6 @@ impl InletLeg {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -114,7 +114,7 @@ async fn a_mounted_config_map_is_swapped() {
     let mut watch = store.watch(&routes.into(), &start);
     generation("..2", &(route("a", "two") + &route("b", "one") + &object("mesh.io/v1", "Gate", "g", "x")));
     fs::remove_dir_all(root.join("..1")).unwrap();
-    assert_eq!(changed(&mut watch).await, ["put a a.yaml:2", "put b a.yaml:6"]);
+    assert_eq!(changed(&mut watch).await, ["put a a.yaml:2", "put b a.yaml:7"]);
     assert_eq!(said(&mut kinds).await, "mesh.io/*/Gate, mesh.io/*/Route");
 }
 

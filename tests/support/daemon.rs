@@ -87,7 +87,8 @@ impl Daemon {
         // A low limit of open files, as on many systems: the daemon has to raise it.
         let mut command = Command::new("sh");
         command.args(["-c", "ulimit -S -n 256; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_bulrush"), "--config-file"]);
-        command.arg(folder.join("no-such-file.cfg"));
+        // Missing, unless the test has written it.
+        command.arg(folder.join("typha.cfg"));
         for (name, value) in [
             ("ServerHost", "127.0.0.1"),
             ("ServerPort", &sync.port().to_string()),

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::daemon::{Daemon, Running, eventually};
 
+mod any_kind;
 mod configuration;
 mod datastore_away;
 mod folder;
