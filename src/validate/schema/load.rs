@@ -178,3 +178,54 @@ pub fn read(path: &Path) -> Result<Vec<u8>, SchemaError> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "\
+apiVersion: v1
+kind: List
+items:
+- apiVersion: apiextensions.k8s.io/v1
+  kind: CustomResourceDefinition
+  metadata: {name: as.b.c}
+  spec:
+    group: b.c
+    names: {kind: A, plural: as}
+    scope: Cluster
+    versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: x}}
+";
+
+    #[test]
+    fn schemas_are_read_from_folders_and_all_mistakes_are_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).expect("a file");
+        fs::create_dir(folder.path().join("inner")).expect("a folder");
+        write("inner/good.yaml", GOOD);
+        write("kustomization.yaml", "resources: []\n");
+        write(".hidden.yaml", "[");
+        write("readme.md", "[");
+        let paths = [folder.path().to_owned()];
+        let library = Library::load(&paths).expect("the schemas compile");
+        assert_eq!(library.kinds().map(|known| known.kind.to_owned()).collect::<Vec<_>>(), ["A"]);
+        write("again.yaml", GOOD);
+        write("broken.yaml", "a: [1\n");
+        write("typo.yaml", &GOOD.replace("scope: Cluster", "scope: Everywhere").replace("as.b.c", "as.c"));
+        let missing = folder.path().join("missing");
+        let errors = Library::load(&[paths[0].clone(), missing]).expect_err("there are mistakes");
+        let prefix = format!("{}/", folder.path().display());
+        let lines: Vec<String> = errors.iter().map(|error| error.to_string().replace(&prefix, "")).collect();
+        for expected in [
+            "broken.yaml:",
+            "inner/good.yaml:6:14: /items/0/metadata/name: A of b.c has a schema already, from again.yaml",
+            "typo.yaml:10:5: /items/0/spec/scope: it is Namespaced or Cluster",
+            "typo.yaml:6:14: /items/0/metadata/name: the name of a definition is",
+            "missing: the file cannot be read: ",
+        ] {
+            assert!(lines.iter().any(|line| line.starts_with(expected)), "{expected}\nis not in\n{}", lines.join("\n"));
+        }
+        assert_eq!(lines.len(), 5, "{}", lines.join("\n"));
+    }
+}

@@ -270,7 +270,7 @@ fn rules_at_their_limits_stay_within_the_stack() {
             .map(|(open, close)| format!("{}1{} == 1", open.repeat(count), close.repeat(count)))
     };
     let mut evaluated = 0;
-    for rule in long(95).into_iter().chain(long(398)).chain(nested(24)) {
+    for rule in long(25).into_iter().chain(long(398)).chain(nested(24)) {
         let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-validations": [{"rule": rule}]});
         if let Ok(library) = library(schema) {
             lines(&library, json!({}), None);
