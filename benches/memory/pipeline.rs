@@ -73,7 +73,7 @@ async fn run(endpoints: usize) -> anyhow::Result<(Map, i64)> {
     let metrics = SyncerMetrics::unregistered();
     let pipeline = SyncerPipeline::new(felix.context("felix has a pipeline")?, 100, &metrics, &mut hub);
     let reader = pipeline.view().reader;
-    pipeline.start(&tasks, &health, &cancel);
+    pipeline.start(&tasks, &health, true, &cancel);
     tasks.spawn("watches", hub.run(cancel.clone()));
     let mut trail = reader.follow();
     while trail.skip_to_newest().status != SyncStatus::InSync {

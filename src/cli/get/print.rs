@@ -117,7 +117,7 @@ impl Printer {
 
     fn table(&mut self, found: &[&Found], out: &mut impl Write) -> io::Result<()> {
         let header = ["NAMESPACE", "NAME", "CREATED", "REVISION"].map(str::to_owned);
-        let rows: Vec<[String; 4]> = found.iter().map(Self::cells).collect();
+        let rows: Vec<[String; 4]> = found.iter().map(|found| Self::cells(found)).collect();
         for row in rows.iter().chain([&header]) {
             for (width, cell) in self.widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.chars().count());
