@@ -27,7 +27,7 @@ const STDIN: &str = "standard input";
 const UNREADABLE: &str = "unreadable";
 /// Rule: a schema does not compile.
 const BAD_SCHEMA: &str = "bad-schema";
-/// Rule: an object is there twice.
+/// Rule: an object is there twice. A warning: the files may be alternatives.
 const DUPLICATE_OBJECT: &str = "duplicate-object";
 /// Most kinds without a schema that the summary names.
 const MAX_KINDS: usize = 5;
@@ -217,7 +217,9 @@ impl Report {
             let mut findings = Findings::up_to(MAX_SHOWN);
             self.check_object(library, object, &mut findings);
             if let Some(first) = self.first(object, format!("{file}:{}", document.position(pointer))) {
-                findings.add(Finding::of_field(DUPLICATE_OBJECT, "", format!("the same object is in {first}")));
+                findings.add(
+                    Finding::of_field(DUPLICATE_OBJECT, "", format!("the same object is in {first}")).as_warning(),
+                );
             }
             left_out += findings.left_out();
             for finding in findings.into_vec() {
