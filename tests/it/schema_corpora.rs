@@ -210,7 +210,7 @@ fn the_transition_rules_of_the_gateway_api_compare_with_the_old_object() {
     for (old, new) in pairs {
         let errors = |old: Option<&Value>| -> Vec<String> {
             let found = all_findings(&library, &new, old);
-            found.iter().filter(|finding| finding.id == RULE_BROKEN).map(|finding| finding.pointer()).collect()
+            found.iter().filter(|finding| finding.id == RULE_BROKEN).map(Finding::pointer).collect()
         };
         assert_eq!(errors(None), [""; 0], "without an old object nothing changes");
         assert_eq!(errors(Some(&new)), [""; 0]);
