@@ -145,7 +145,7 @@ impl SyncerPipeline {
                     move |key: &Key| content.newest().map.get(key)?.value.as_ref().map(|value| value.bytes.clone());
                 stages = stages.with_held(Arc::new(held));
                 let strategy = Strategy::new(publishing);
-                Last::Publisher(Box::new(Publisher::new(cache.with_kinds(family), candidates, strategy)))
+                Last::Publisher(Box::new(Publisher::new(syncer, cache.with_kinds(family), candidates, strategy)))
             }
         };
         let (problems, nodes, inlets) = (stages.problems.clone(), stages.nodes.clone(), stages.inlets.clone());

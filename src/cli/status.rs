@@ -248,7 +248,8 @@ fn sources(syncers: &[Syncer]) -> String {
         if syncer.conflicts.is_empty() {
             continue;
         }
-        let _ = writeln!(out, "\n{}: {} objects in several datastores", syncer.name, syncer.conflict_count);
+        let objects = if syncer.conflict_count == 1 { "object" } else { "objects" };
+        let _ = writeln!(out, "\n{}: {} {objects} in several datastores", syncer.name, syncer.conflict_count);
         for conflict in syncer.conflicts.iter().take(SHOWN_PROBLEMS) {
             let (object, shown) = (plain(&conflict.object), plain(&conflict.shown));
             let _ = writeln!(out, "  {object}: {shown} hides {}", plain(&conflict.hidden.join(", ")));

@@ -57,7 +57,12 @@ impl Facts {
         let nodes = self.views.iter().find_map(|view| *view.nodes.as_ref()?.borrow());
         let kinds = stores::kinds(&self.stores);
         let of = |phase: Phase| -> Vec<&KindStatus> { kinds.iter().filter(|kind| kind.phase == phase).collect() };
-        let calico = self.cluster.borrow().map_or_else(|| "unknown".to_owned(), |line| line.to_string());
+        let calico = match *self.cluster.borrow() {
+            // Of Calico's syncers one counts nodes.
+            _ if self.views.iter().all(|view| view.nodes.is_none()) => "off".to_owned(),
+            Some(line) => line.to_string(),
+            None => "unknown".to_owned(),
+        };
         let memory = sizing::memory(keys as u64, nodes.unwrap_or(0) as u64, self.tls).div_ceil(1 << 20);
         info!(
             datastore = stores::types(&self.stores),

@@ -8,11 +8,12 @@ use std::time::SystemTime;
 
 use tokio::time::{Instant, MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
 
 use super::candidates::Candidates;
 use super::strategy::Strategy;
 use crate::decoupler::{self, MAX_BATCH};
-use crate::model::{AsOf, Key, SyncStatus, SyncerEvent, Update, UpdateType};
+use crate::model::{AsOf, Key, SyncStatus, SyncerEvent, SyncerName, Update, UpdateType};
 use crate::snapcache::{CacheHealth, HEARTBEAT, SnapCache};
 
 /// Changes that are not published yet.
@@ -25,14 +26,17 @@ pub struct Publisher {
     /// The status after the changes that wait.
     status: SyncStatus,
     as_of: Option<AsOf>,
+    syncer: SyncerName,
+    /// The number of conflicts that the log told last.
+    told_conflicts: usize,
 }
 
 impl Publisher {
-    /// Publishes in this cache.
+    /// Publishes for this syncer in this cache.
     #[must_use]
-    pub fn new(cache: SnapCache, candidates: Candidates, strategy: Strategy) -> Self {
+    pub fn new(syncer: SyncerName, cache: SnapCache, candidates: Candidates, strategy: Strategy) -> Self {
         let status = cache.status();
-        Self { cache, candidates, strategy, pending: BTreeMap::new(), status, as_of: None }
+        Self { cache, candidates, strategy, pending: BTreeMap::new(), status, as_of: None, syncer, told_conflicts: 0 }
     }
 
     /// Takes an event that came at `now`.
@@ -76,6 +80,25 @@ impl Publisher {
         let updates = std::mem::take(&mut self.pending).into_values().collect();
         self.cache.publish_whole(updates, Some(self.status), self.as_of.take());
         self.strategy.published();
+        self.tell_conflicts();
+    }
+
+    /// Logs the number of conflicts once for each publication that changed it, with one of them as an example.
+    fn tell_conflicts(&mut self) {
+        let conflicts = self.candidates.conflicts();
+        let (count, before) = (conflicts.len(), std::mem::replace(&mut self.told_conflicts, conflicts.len()));
+        let syncer = self.syncer;
+        if count < before {
+            info!(%syncer, count, "fewer objects are in several datastores now");
+        } else if count > before
+            && let [example] = &conflicts.snapshot(1)[..]
+        {
+            let hidden: Vec<&str> = example.hidden.iter().map(|origin| &*origin.place).collect();
+            warn!(
+                %syncer, count, key = %example.key, shown = %example.shown.place, ?hidden,
+                "objects are in several datastores; the first one's counts, and bulrush status names all"
+            );
+        }
     }
 
     /// Adds a change to those that wait. A key that comes and goes meanwhile is no change; one that goes and comes back is changed.

@@ -134,7 +134,8 @@ impl ValidationFilter {
 
     /// Notes and logs that a value is invalid.
     fn note(&mut self, update: &Update, findings: &Findings) {
-        let reason = findings.to_string();
+        let place = update.origin.as_ref().map(|origin| &*origin.place).filter(|place| !place.is_empty());
+        let reason = place.map_or_else(|| findings.to_string(), |place| format!("{place}: {findings}"));
         let family = (self.rules.family)(&update.key);
         match self.problems.report(FOUND_BY, family, subject_name(update), &reason) {
             Novelty::New => {

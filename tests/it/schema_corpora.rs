@@ -1,7 +1,7 @@
 //! Schemas and samples that nobody here wrote, against the validation library: Istio's CRDs, its samples, the valid and invalid objects of its own
 //! tests, and the Gateway API's CRDs. They are Go modules, which `tests/run` downloads.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bulrush::model::finding::{BAD_VALUE, Finding, Findings, MISSING_FIELD, REPEATED, RULE_BROKEN, WRONG_TYPE};
@@ -11,6 +11,7 @@ use bulrush::validate::schema::node::{Additional, Node};
 use bulrush::validate::schema::{Library, RULE_FAILED, Schema, text};
 use serde_json::{Value, json};
 
+use crate::apiserver::ApiServer;
 use crate::need::{Program, need};
 
 /// Findings about Istio's valid objects, and the reason why Bulrush differs: the file, the finding's path, the reason.
@@ -21,7 +22,7 @@ const DIFFERENT: [(&str, &str, &str); 1] = [(
 )];
 
 fn corpora() -> Option<PathBuf> {
-    need(Program::Go("corpora"))
+    need(Program::Corpora)
 }
 
 fn load(path: PathBuf) -> Library {
@@ -216,4 +217,65 @@ fn the_transition_rules_of_the_gateway_api_compare_with_the_old_object() {
         assert_eq!(errors(Some(&new)), [""; 0]);
         assert_eq!(errors(Some(&old)), ["/spec/controllerName"]);
     }
+}
+
+/// The verdicts of a real API server that differ, and the reason: file, number of the document in it, whether the server accepts it.
+const OTHER_VERDICTS: [(&str, usize, bool, &str); 0] = [];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_api_server_gives_the_same_verdicts() -> anyhow::Result<()> {
+    let Some(corpora) = corpora() else { return Ok(()) };
+    let Some(api) = ApiServer::start().await else { return Ok(()) };
+    let rest = api.rest();
+    let definitions = std::fs::read(corpora.join("istio-api/kubernetes/customresourcedefinitions.gen.yaml"))?;
+    let mut plurals = BTreeMap::new();
+    for document in text::read(&definitions, false).map_err(|errors| anyhow::anyhow!("{errors:?}"))? {
+        let text = |pointer| document.value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (group, kind, plural) = (text("/spec/group"), text("/spec/names/kind"), text("/spec/names/plural"));
+        rest.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &document.value).await?;
+        plurals.insert((group, kind), plural);
+    }
+    let library = istio(&corpora);
+    let (mut files, mut compared, mut wrong, mut unseen) = (Vec::new(), 0, Vec::new(), OTHER_VERDICTS.len());
+    yaml_files(&corpora.join("istio/pkg/config/validation/testdata/crds"), &mut files);
+    for path in files {
+        let name = path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+        let documents = text::read(&std::fs::read(&path)?, false).map_err(|errors| anyhow::anyhow!("{errors:?}"))?;
+        for (index, mut document) in documents.into_iter().enumerate() {
+            document.value.as_object_mut().expect("an object").remove("_err");
+            let (group, version, kind) = kind_of(&document.value);
+            let plural = &plurals[&(group.to_owned(), kind.to_owned())];
+            let namespace = document.value.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("default");
+            let collection = format!("/apis/{group}/{version}/namespaces/{namespace}/{plural}");
+            crate::apiserver::crds::served_at(&rest, &collection).await?;
+            let asked = format!("{collection}?dryRun=All&fieldValidation=Strict");
+            let verdict = rest.create(&asked, &document.value).await;
+            // A dry run in a namespace that is not there is refused for that alone.
+            let verdict = verdict.or_else(|error| {
+                let only_the_namespace =
+                    error.to_string().contains("namespaces \"") && error.to_string().contains("not found");
+                if only_the_namespace { Ok(Value::Null) } else { Err(error) }
+            });
+            let found = all_findings(&library, &document.value, None);
+            compared += 1;
+            if verdict.is_ok() == found.is_empty() {
+                continue;
+            }
+            if OTHER_VERDICTS
+                .iter()
+                .any(|(file, at, accepts, _)| (*file, *at, *accepts) == (&name, index, verdict.is_ok()))
+            {
+                unseen -= 1;
+                continue;
+            }
+            let ours: Vec<String> = found.iter().map(Finding::line).collect();
+            wrong.push(format!(
+                "{name} {index}: the server says {:?}, we say {ours:?}",
+                verdict.err().map(|error| format!("{error:#}"))
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!((compared, unseen), (111, 0), "documents, and differences that did not occur");
+    Ok(())
 }

@@ -21,6 +21,8 @@ pub(crate) enum Program {
     Helm,
     /// A program of this name in `tests/go`.
     Go(&'static str),
+    /// The folder of schemas and samples of others.
+    Corpora,
 }
 
 impl Program {
@@ -31,6 +33,7 @@ impl Program {
             Self::Kustomize => "kustomize",
             Self::Helm => "helm",
             Self::Go(name) => name,
+            Self::Corpora => "corpora",
         }
     }
 
@@ -44,7 +47,7 @@ impl Program {
         let argument = match self {
             Self::Etcd | Self::KubeApiserver => "--version",
             Self::Kustomize | Self::Helm => "version",
-            Self::Go(_) => return false,
+            Self::Go(_) | Self::Corpora => return false,
         };
         let output = Command::new(self.name()).arg(argument).stdin(Stdio::null()).output();
         output.is_ok_and(|output| {

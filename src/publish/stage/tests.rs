@@ -37,7 +37,7 @@ fn running() -> (decoupler::Sender, Reader) {
     let candidates = Candidates::new(IntGauge::new("conflicts", "for a test").unwrap());
     let strategy = Strategy::new(Publishing { quiet: QUIET, max_delay: MAX_DELAY });
     let (sender, from) = decoupler::channel(10_000);
-    let publisher = Publisher::new(cache.with_kinds(|key| &key[..2]), candidates, strategy);
+    let publisher = Publisher::new(SyncerName::new("mesh"), cache.with_kinds(|key| &key[..2]), candidates, strategy);
     tokio::spawn(run(publisher, from, |_| {}, CancellationToken::new()));
     (sender, reader)
 }
