@@ -56,7 +56,9 @@ mod kubernetes;
 mod load;
 mod plot;
 mod probe;
+#[path = "../common/proc.rs"]
 mod proc;
+#[path = "../common/progress.rs"]
 mod progress;
 mod reflector;
 mod relay;
