@@ -19,6 +19,7 @@ pub mod labels;
 #[cfg(feature = "server")]
 pub mod memory;
 mod pattern;
+#[cfg(feature = "server")]
 mod seen;
 pub mod selection;
 pub mod write;

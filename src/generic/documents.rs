@@ -13,7 +13,7 @@ use super::key;
 use super::objects::{Choices, absent, pair, readable};
 use crate::datastore::labels::Labels;
 use crate::datastore::{Kind, Object, ObjectId, Pattern};
-use crate::model::{self, Key, KvPair, Origin, no_revision};
+use crate::model::{self, Key, KvPair, Origin, no_revision, yaml};
 use crate::syncer::processor::{ConvertError, ObjectEvent, Processor};
 
 /// The group of values that are bytes.
@@ -22,13 +22,6 @@ pub const RAW_GROUP: &str = "bulrush.io";
 pub const RAW_VERSION: &str = "v1";
 /// The kind of values that are bytes.
 pub const RAW_KIND: &str = "Bytes";
-/// Deepest nesting of a document. Kubernetes' own objects stay below 20.
-const MAX_DEPTH: usize = 64;
-/// Most mappings, sequences and scalars in one document.
-const MAX_NODES: usize = 200_000;
-/// Most nodes that aliases may add to a document.
-const MAX_ALIASED_NODES: usize = 50_000;
-
 /// The form of the values below a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -264,23 +257,8 @@ fn parse(bytes: &[u8]) -> Result<Value, String> {
     if bytes.trim_ascii_start().starts_with(b"{") {
         return serde_json::from_slice(bytes).map_err(|error| format!("not readable as JSON: {error}"));
     }
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_depth: MAX_DEPTH,
-            max_nodes: MAX_NODES,
-            max_events: 3 * MAX_NODES,
-            max_documents: 1,
-            max_recorded_anchor_events: MAX_ALIASED_NODES,
-            enforce_alias_anchor_ratio: false,
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MAX_ALIASED_NODES,
-            max_replay_stack_depth: MAX_DEPTH,
-        },
-        legacy_octal_numbers: true,
-        with_snippet: false,
-    };
-    serde_saphyr::from_slice_with_options(bytes, options).map_err(|error| format!("not readable as YAML: {error}"))
+    serde_saphyr::from_slice_with_options(bytes, yaml::options())
+        .map_err(|error| format!("not readable as YAML: {error}"))
 }
 
 #[cfg(test)]

@@ -28,6 +28,8 @@ pub mod strict;
 mod syncer_name;
 #[cfg(feature = "server")]
 pub mod timestamp;
+#[cfg(feature = "server")]
+pub mod yaml;
 
 pub use resource_key::ResourceKey;
 pub use syncer_name::{BadSyncerName, MAX_SYNCER_NAME, SyncerName};

@@ -18,16 +18,8 @@ use crate::datastore::seen::ANY_VERSION;
 use crate::datastore::selection::Selection;
 use crate::model::Revision;
 use crate::model::object::{Dialect, Object, ObjectId};
+use crate::model::yaml::{self, MAX_DOCUMENTS};
 
-/// Deepest nesting of a document. Kubernetes' own objects stay below 20.
-const MAX_DEPTH: usize = 64;
-/// Most mappings, sequences and scalars in one file: about 30,000 pods, some 200 MB while it is parsed.
-const MAX_NODES: usize = 2_000_000;
-/// Most documents in one file.
-const MAX_DOCUMENTS: usize = 100_000;
-/// Most nodes that aliases may add to a file: 10,000 uses of a block of labels, and few enough that a file that is made to
-/// blow up costs some ten milliseconds.
-const MAX_ALIASED_NODES: usize = 50_000;
 /// Deepest nesting of lists in lists.
 const MAX_LIST_DEPTH: usize = 4;
 /// The start of every canonical body; the version is put in right behind.
@@ -168,26 +160,8 @@ fn json_documents(bytes: &[u8]) -> Result<Vec<(u64, Value)>, ParseError> {
 }
 
 fn yaml_documents(bytes: &[u8]) -> Result<Vec<(u64, Value)>, ParseError> {
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_depth: MAX_DEPTH,
-            max_nodes: MAX_NODES,
-            max_events: 3 * MAX_NODES,
-            max_documents: MAX_DOCUMENTS,
-            max_recorded_anchor_events: MAX_ALIASED_NODES,
-            // One block of labels used by hundreds of objects is no attack; what aliases add is bounded below.
-            enforce_alias_anchor_ratio: false,
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MAX_ALIASED_NODES,
-            max_replay_stack_depth: MAX_DEPTH,
-        },
-        // As in YAML 1.1, which kubectl reads.
-        legacy_octal_numbers: true,
-        with_snippet: false,
-    };
-    let documents: Vec<Spanned<Value>> =
-        serde_saphyr::from_slice_multiple_with_options(bytes, options).map_err(|error| ParseError {
+    let documents: Vec<Spanned<Value>> = serde_saphyr::from_slice_multiple_with_options(bytes, yaml::options())
+        .map_err(|error| ParseError {
             line: error.location().map(|location| location.line()).filter(|line| *line > 0),
             reason: error.to_string(),
         })?;

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::calico::catalog::catalog;
 use crate::calico::kinds;
+use crate::model::yaml::MAX_ALIASED_NODES;
 
 fn parse_file(name: &str, bytes: &[u8]) -> Result<Vec<Resource>, ParseError> {
     parse(Path::new(name), bytes, &catalog(None))

@@ -12,11 +12,8 @@ use serde_json::Value;
 pub use self::positions::Position;
 use self::positions::{Mark, locate};
 use crate::model::finding::Finding;
+use crate::model::yaml::{MAX_DEPTH, MAX_DOCUMENTS};
 
-/// Most documents in one text.
-const MAX_DOCUMENTS: usize = 100_000;
-/// Deepest nesting of a document. Kubernetes' own objects stay below 20.
-const MAX_DEPTH: usize = 64;
 /// Most remarks about one document.
 const MAX_REMARKS: usize = 1000;
 /// Rule: the text is neither YAML nor JSON, or exceeds a limit.

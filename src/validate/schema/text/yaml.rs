@@ -8,39 +8,19 @@ use serde_json::{Map, Value};
 use serde_saphyr::{Location, Spanned};
 
 use super::positions::{Inner, Mark, Position};
-use super::{
-    AMBIGUOUS, DUPLICATE_KEY, Document, KEY_NOT_TEXT, MAX_DEPTH, MAX_DOCUMENTS, MAX_REMARKS, Malformed, Places,
-};
+use super::{AMBIGUOUS, DUPLICATE_KEY, Document, KEY_NOT_TEXT, MAX_REMARKS, Malformed, Places};
 use crate::model::finding::{Finding, escaped};
+use crate::model::yaml;
 
-/// Most mappings, sequences and scalars in one text.
-const MAX_NODES: usize = 2_000_000;
-/// Most nodes that aliases may add to a text.
-const MAX_ALIASED_NODES: usize = 50_000;
 /// Words that are truth values in YAML 1.1, which kubectl and Bulrush read, and texts in YAML 1.2.
 const OLD_TRUTH: [&str; 16] =
     ["y", "Y", "n", "N", "yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"];
 
 /// The documents of a text.
 pub(super) fn read(text: &str) -> Result<Vec<Document>, Malformed> {
-    let options = serde_saphyr::options! {
-        budget: serde_saphyr::budget! {
-            max_depth: MAX_DEPTH,
-            max_nodes: MAX_NODES,
-            max_events: 3 * MAX_NODES,
-            max_documents: MAX_DOCUMENTS,
-            max_recorded_anchor_events: MAX_ALIASED_NODES,
-            enforce_alias_anchor_ratio: false,
-        },
-        alias_limits: serde_saphyr::alias_limits! {
-            max_total_replayed_events: MAX_ALIASED_NODES,
-            max_replay_stack_depth: MAX_DEPTH,
-        },
-        // Every pair is seen, so that each key that is there twice is named.
-        duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
-        legacy_octal_numbers: true,
-        with_snippet: false,
-    };
+    let mut options = yaml::options();
+    // Every pair is seen, so that each key that is there twice is named.
+    options.duplicate_keys = serde_saphyr::options::DuplicateKeyPolicy::LastWins;
     let trees: Vec<Spanned<Tree>> =
         serde_saphyr::from_multiple_with_options(text, options).map_err(|error| Malformed {
             position: error.location().filter(|at| at.line() > 0).map(|at| position(&at)),
