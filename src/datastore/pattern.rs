@@ -3,7 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::model::nearest::did_you_mean;
 use crate::model::object::Kind;
+
+/// Most kinds that one pattern stands for. A kind costs a watch; a large cluster has some 300 kinds in all.
+pub(super) const MAX_KINDS: usize = 1_000;
 
 /// Stands for all kinds of a group.
 const ALL: &str = "*";
@@ -131,6 +135,21 @@ pub struct Unknown {
     pub pattern: Pattern,
     /// Why there is none, and the name that was probably meant, in words.
     pub reason: String,
+}
+
+/// The remark about a pattern that more kinds meet than one may stand for.
+pub(super) fn too_many(pattern: &Pattern, count: usize) -> Option<Unknown> {
+    let reason = || format!("{count} kinds meet it, of which only the first {MAX_KINDS} are read: name kinds instead");
+    (count > MAX_KINDS).then(|| Unknown { pattern: pattern.clone(), reason: reason() })
+}
+
+/// A reason, with the pattern that was probably meant.
+pub(super) fn with_hint(reason: &str, meant: Option<&Pattern>) -> String {
+    let meant = meant.map(ToString::to_string);
+    match did_you_mean(meant.as_deref()) {
+        hint if hint.is_empty() => reason.to_owned(),
+        hint => format!("{reason}; {hint}"),
+    }
 }
 
 #[cfg(test)]

@@ -8,12 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::builtin;
 use super::catalog::Catalog;
-use super::pattern::{KindsNow, Pattern, Unknown};
-use crate::model::nearest::did_you_mean;
+use super::pattern::{KindsNow, MAX_KINDS, Pattern, Unknown, too_many, with_hint};
 use crate::model::object::Kind;
-
-/// Most kinds that one pattern stands for. A kind costs a watch; a large cluster has some 300 kinds in all.
-pub(super) const MAX_KINDS: usize = 1_000;
 
 /// The version of a kind whose objects may be in any version. An object has the version that its `apiVersion` names.
 pub(super) const ANY_VERSION: &str = "*";
@@ -51,12 +47,6 @@ pub(super) fn plural(group: &str, name: &str) -> &'static str {
     builtin::find(group, name).map_or("", |kind| kind.plural)
 }
 
-/// The remark about a pattern that more kinds meet than one may stand for.
-pub(super) fn too_many(pattern: &Pattern, count: usize) -> Option<Unknown> {
-    let reason = || format!("{count} kinds meet it, of which only the first {MAX_KINDS} are read: name kinds instead");
-    (count > MAX_KINDS).then(|| Unknown { pattern: pattern.clone(), reason: reason() })
-}
-
 /// The kind that a pattern names, of which there is no object yet; or the reason why there will be none, or none that is known.
 fn expected(pattern: &Pattern, catalog: &Catalog) -> Result<Kind, String> {
     let own = || builtin::all().map(|kind| (kind.group, kind.name));
@@ -79,15 +69,6 @@ fn expected(pattern: &Pattern, catalog: &Catalog) -> Result<Kind, String> {
         namespaced: known.unwrap_or(true),
         etcd_prefix: None,
     })
-}
-
-/// A reason, with the pattern that was probably meant.
-pub(super) fn with_hint(reason: &str, meant: Option<&Pattern>) -> String {
-    let meant = meant.map(ToString::to_string);
-    match did_you_mean(meant.as_deref()) {
-        hint if hint.is_empty() => reason.to_owned(),
-        hint => format!("{reason}; {hint}"),
-    }
 }
 
 #[cfg(test)]

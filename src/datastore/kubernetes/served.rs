@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::failure::Failure;
 use crate::datastore::builtin;
 use crate::datastore::pattern::{KindsNow, Pattern, Unknown};
-use crate::datastore::seen::{MAX_KINDS, too_many, with_hint};
+use crate::datastore::pattern::{MAX_KINDS, too_many, with_hint};
 use crate::model::object::Kind;
 
 /// Most versions of a group that are looked at, the preferred ones first. Kubernetes' own groups have at most four.
