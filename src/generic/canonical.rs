@@ -59,7 +59,8 @@ pub fn of_value(value: Value, api_version: &str, kind: &str, with_status: bool) 
     let value = Value::Object(object);
     let bytes = serde_json::to_vec(&value).map_err(|error| format!("cannot be written as JSON: {error}"))?;
     let revision = revision(&bytes);
-    Ok(Canonical { value, bytes: bytes.into(), revision, writer })
+    // The writer's room grows by doubling; kept values must not keep it.
+    Ok(Canonical { value, bytes: bytes.into_boxed_slice().into(), revision, writer })
 }
 
 /// The revision of bytes.
