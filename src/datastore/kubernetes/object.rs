@@ -116,7 +116,7 @@ fn id_of_damaged(raw: &RawValue) -> Option<ObjectId> {
     }
     let DamagedMetadata { name, namespace } = strict::from_str::<Damaged>(raw.get()).ok()?.metadata;
     let namespace = namespace.as_ref().and_then(serde_json::Value::as_str).unwrap_or_default();
-    Some(ObjectId { namespace: namespace.into(), name: name.into() })
+    (!name.is_empty()).then(|| ObjectId { namespace: namespace.into(), name: name.into() })
 }
 
 /// Reads a bookmark. `None`: it tells no position.
