@@ -65,13 +65,13 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Builds the stages and subscribes to the kinds of its sources at `hub`, which must not have been started. The returned receiver
-    /// gives the checked updates. Its reader tells by `demand` when it can use them.
+    /// Builds the stages and subscribes to the kinds of its sources at `hub`, which must not have been started; inlets need none. The
+    /// returned receiver gives the checked updates. Its reader tells by `demand` when it can use them.
     #[must_use]
-    pub fn new(
+    pub fn new<'a>(
         spec: PipelineSpec,
         metrics: &SyncerMetrics,
-        hub: &mut KindHub,
+        hub: impl Into<Option<&'a mut KindHub>>,
         demand: Demand,
     ) -> (Self, decoupler::Receiver) {
         let problems = ProblemBook::new(spec.syncer).shown_by(metrics.problems.clone());
@@ -80,7 +80,7 @@ impl Stages {
         };
         let caches = spec.sources.into_iter().map(cache_of).collect();
         let (unchecked_in, unchecked) = decoupler::channel(HAND_OVER);
-        let syncer = WatcherSyncer::new(spec.syncer, caches, hub, unchecked_in.for_demand(demand));
+        let syncer = WatcherSyncer::new(spec.syncer, caches, hub.into(), unchecked_in.for_demand(demand));
         let (syncer, inlets) = syncer.with_inlets(spec.inlets, metrics, &problems);
         let (counter, nodes) = spec.counts.map(KeyCounter::new).unzip();
         let filter = ValidationFilter::new(spec.rules, metrics.clone(), problems.clone(), counter);
@@ -125,9 +125,14 @@ enum Last {
 }
 
 impl SyncerPipeline {
-    /// Builds the stages and subscribes to the kinds at `hub`, which must not have been started.
+    /// Builds the stages and subscribes to the kinds of its sources at `hub`, which must not have been started; inlets need none.
     #[must_use]
-    pub fn new(spec: PipelineSpec, max_batch_size: usize, metrics: &SyncerMetrics, hub: &mut KindHub) -> Self {
+    pub fn new<'a>(
+        spec: PipelineSpec,
+        max_batch_size: usize,
+        metrics: &SyncerMetrics,
+        hub: impl Into<Option<&'a mut KindHub>>,
+    ) -> Self {
         let PipelineSpec { syncer, publishing, rules: Rules { family, .. }, .. } = spec;
         // A publication is one crumb.
         let batch = if publishing.is_some() { usize::MAX } else { max_batch_size };

@@ -38,11 +38,7 @@ pub fn check(object: &Value, limit: usize) -> Option<Findings> {
         return Some(findings);
     }
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
-    let namespace = match catalog.is_namespaced(group, kind) {
-        Some(true) if text("/metadata/namespace").is_empty() => "default",
-        Some(false) => "",
-        _ => text("/metadata/namespace"),
-    };
+    let namespace = catalog.namespace(group, kind, text("/metadata/namespace"));
     let object = Object {
         id: ObjectId { namespace: Arc::from(namespace), name: Arc::from(text("/metadata/name")) },
         revision: "1".into(),

@@ -10,11 +10,9 @@ use super::spec::Section;
 use super::typed::GLOBAL;
 use crate::calico::syncers;
 use crate::datastore::Pattern;
+use crate::generic::documents::{RAW_GROUP, RAW_KIND, RAW_VERSION};
 use crate::model::SyncerName;
 use crate::model::nearest::{did_you_mean, nearest};
-
-/// The only kind that etcd has when values are raw bytes: group, version, name.
-const RAW_KIND: (&str, &str, &str) = ("bulrush.io", "v1", "Bytes");
 
 /// Checks all sections together.
 pub(super) fn check(
@@ -115,7 +113,7 @@ fn raw_kinds(syncer: &SectionOptions, datastores: &[&SectionOptions], mistakes: 
     if sources.is_empty() || raw < sources.len() || is_wrong(mistakes, &syncer.label("Kinds")) {
         return;
     }
-    let (group, version, kind) = RAW_KIND;
+    let (group, version, kind) = (RAW_GROUP, RAW_VERSION, RAW_KIND);
     let is_raw = |text: &&String| text.parse::<Pattern>().is_ok_and(|pattern| pattern.matches(group, version, kind));
     let others: Vec<&str> = syncer.list("Kinds").iter().filter(|text| !is_raw(text)).map(String::as_str).collect();
     if !others.is_empty() {

@@ -112,7 +112,7 @@ impl Section {
 pub enum Group {
     /// The datastore.
     Datastore,
-    /// What is served to agents.
+    /// The data that are served to agents.
     Syncers,
     /// Log destinations and levels.
     Logging,

@@ -155,7 +155,7 @@ pub struct SyncerConfig {
     pub folder: PathBuf,
     /// Files and folders with the schemas that objects are checked with. They existed when the configuration was read.
     pub schemas: Vec<PathBuf>,
-    /// What becomes of invalid objects.
+    /// The fate of invalid objects.
     pub on_invalid: OnInvalid,
     /// Changes are published after this much quiet; at most `max_delay`.
     pub quiet: Duration,

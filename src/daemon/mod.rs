@@ -126,12 +126,13 @@ pub async fn run(config: Config, early: Early) -> anyhow::Result<()> {
         register_process_metrics(&early.registry).context("register the metrics of the process")?;
     }
     let schemas = Arc::new(Schemas::load(&config.syncers)?);
-    let mut stores = Store::open_all(&config.datastores, &early.context.cluster, &schemas)?;
+    let catalog = Arc::new(schemas.catalog());
+    let mut stores = Store::open_all(&config.datastores, &early.context.cluster, &catalog)?;
     let sync_tls = load_sync_tls(&config)?;
     let metrics_tls = load_metrics_tls(&config)?;
 
     // Pipelines: built before anything runs, so that every kind's subscribers are known.
-    let built = Pipelines::build(&config, &mut stores, &schemas, &early.context, &early.registry)?;
+    let built = Pipelines::build(&config, &mut stores, (&schemas, &catalog), &early.context, &early.registry)?;
     let views: Vec<_> = built.all().map(SyncerPipeline::view).collect();
     let sharing = Sharing::subscribe(&config, &mut stores);
     let store_views: Vec<_> = stores.iter().map(Store::view).collect();

@@ -7,12 +7,12 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use tokio::sync::watch;
 use tracing::{error, info};
 
 use crate::config::SyncerConfig;
-use crate::datastore::builtin;
+use crate::datastore::catalog::Catalog;
 use crate::generic::Check;
-use crate::generic::documents::Scopes;
 use crate::model::SyncerName;
 use crate::validate::schema::{Library, SchemaError};
 
@@ -24,6 +24,8 @@ pub(super) struct Schemas(BTreeMap<SyncerName, One>);
 struct One {
     config: SyncerConfig,
     library: Arc<ArcSwap<Library>>,
+    /// Told when there is another library.
+    renewed: watch::Sender<()>,
 }
 
 impl Schemas {
@@ -37,7 +39,8 @@ impl Schemas {
             match Library::load(&config.schemas) {
                 Ok(library) => {
                     let library = Arc::new(ArcSwap::from_pointee(library));
-                    schemas.insert(config.name, One { config: config.clone(), library });
+                    schemas
+                        .insert(config.name, One { config: config.clone(), library, renewed: watch::Sender::new(()) });
                 }
                 Err(errors) => note(&mut mistakes, config.name, &errors),
             }
@@ -48,11 +51,13 @@ impl Schemas {
 
     /// Reads all of them again. Those that cannot be used leave the old ones of their syncer in place. Blocks.
     pub(super) fn reload(&self) {
-        for (name, One { config, library }) in &self.0 {
+        for (name, One { config, library, renewed }) in self.0.iter().filter(|(_, one)| !one.config.schemas.is_empty())
+        {
             match Library::load(&config.schemas) {
                 Ok(new) => {
                     library.store(Arc::new(new));
-                    info!(syncer = %name, "the schemas were read again; values are checked by them when they change");
+                    renewed.send_replace(());
+                    info!(syncer = %name, "the schemas were read again, and all values are checked by them");
                 }
                 Err(errors) => {
                     let mut mistakes = String::new();
@@ -63,36 +68,25 @@ impl Schemas {
         }
     }
 
-    /// The check of a syncer's values; `None`: it has no schemas.
-    pub(super) fn check(&self, syncer: SyncerName) -> Option<Check> {
-        let One { config, library } = self.0.get(&syncer)?;
-        if config.schemas.is_empty() {
-            return None;
-        }
+    /// The check of a syncer's values, and a change of it; no check: it has no schemas. The syncer must be one of them.
+    pub(super) fn check(&self, syncer: SyncerName) -> (Option<Check>, watch::Receiver<()>) {
+        let One { config, library, renewed } = &self.0[&syncer];
         let library = Arc::clone(library);
-        Some(Arc::new(move |object, old| library.load().check(object, old)))
+        let check: Check = Arc::new(move |object, old| library.load().check(object, old));
+        ((!config.schemas.is_empty()).then_some(check), renewed.subscribe())
     }
 
-    /// The scopes of kinds, by the schemas of all syncers and Kubernetes' own kinds.
-    pub(super) fn scopes(&self) -> Scopes {
-        let libraries: Vec<_> = self.0.values().map(|one| Arc::clone(&one.library)).collect();
-        Arc::new(move |group, kind| {
-            let told = libraries.iter().find_map(|library| library.load().scope(group, kind));
-            told.or_else(|| builtin::find(group, kind).map(|kind| kind.namespaced))
-        })
-    }
-
-    /// Every kind that the schemas know, with its scope.
-    pub(super) fn known_scopes(&self) -> Vec<(String, String, bool)> {
-        let of = |one: &One| {
-            let library = one.library.load();
-            let kinds = library.kinds().filter_map(|kind| {
-                let namespaced = library.scope(kind.group, kind.kind)?;
-                Some((kind.group.to_owned(), kind.kind.to_owned(), namespaced))
-            });
-            kinds.collect::<Vec<_>>()
-        };
-        self.0.values().flat_map(of).collect()
+    /// The scopes of kinds: by these schemas, and of Kubernetes' own kinds.
+    pub(super) fn catalog(&self) -> Catalog {
+        let mut catalog = Catalog::of_kubernetes();
+        for library in self.0.values().map(|one| one.library.load()) {
+            for kind in library.kinds() {
+                if let Some(namespaced) = library.scope(kind.group, kind.kind) {
+                    catalog.scopes.insert((kind.group.to_owned().into(), kind.kind.to_owned().into()), namespaced);
+                }
+            }
+        }
+        catalog
     }
 }
 

@@ -7,7 +7,6 @@ use futures_util::future::select_all;
 use tokio::sync::{oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::schemas::Schemas;
 use super::source::Source;
 use crate::calico::bootstrap::{InitOptions, initialise};
 use crate::calico::catalog::catalog;
@@ -31,24 +30,19 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Opens all datastores. `cluster` tells the release of their Calico, `schemas` the kinds of all datastores but Calico's. A
-    /// datastore that is away is no error.
+    /// Opens all datastores. `cluster` is told the release of their Calico, `of_any_kind` is the knowledge about kinds of all
+    /// datastores but Calico's. A datastore that is away is no error.
     ///
     /// # Errors
     /// A configuration that cannot work.
     pub(super) fn open_all(
         configs: &[DatastoreConfig],
         cluster: &watch::Sender<Option<Release>>,
-        schemas: &Schemas,
+        of_any_kind: &Arc<Catalog>,
     ) -> anyhow::Result<Vec<Self>> {
-        let mut of_any_kind = Catalog::of_kubernetes();
-        for (group, kind, namespaced) in schemas.known_scopes() {
-            of_any_kind.scopes.insert((group.into(), kind.into()), namespaced);
-        }
-        let of_any_kind = Arc::new(of_any_kind);
         let open = |config: &DatastoreConfig| {
             let is_calicos = config.name == GLOBAL;
-            let known = if is_calicos { catalog(None) } else { Arc::clone(&of_any_kind) };
+            let known = if is_calicos { catalog(None) } else { Arc::clone(of_any_kind) };
             let source = Source::open(config, known).with_context(|| format!("open datastore {}", config.name))?;
             let mut hub = KindHub::new(source.datastore.clone(), rand::random());
             if is_calicos {

@@ -11,6 +11,7 @@ use super::stores::Store;
 use crate::calico::pipelines;
 use crate::calico::processors::Context;
 use crate::config::{Config, GLOBAL, SyncerConfig};
+use crate::datastore::catalog::Catalog;
 use crate::datastore::labels::Labels;
 use crate::generic::pipeline::{self as generic, From, Request};
 use crate::metrics::SyncerMetrics;
@@ -28,18 +29,18 @@ pub(super) struct Pipelines {
 }
 
 impl Pipelines {
-    /// Builds all pipelines over these datastores, which must not have been started.
+    /// Builds all pipelines over these datastores, which must not have been started. `known`: the schemas, and the scopes by them.
     ///
     /// # Errors
     /// A configuration that cannot work.
     pub(super) fn build(
         config: &Config,
         stores: &mut [Store],
-        schemas: &Schemas,
+        known: (&Schemas, &Arc<Catalog>),
         context: &Context,
         registry: &Registry,
     ) -> anyhow::Result<Self> {
-        let build = |spec: PipelineSpec, hub: &mut KindHub| {
+        let build = |spec: PipelineSpec, hub: Option<&mut KindHub>| {
             let metrics = SyncerMetrics::new(registry, spec.syncer.as_str());
             SyncerPipeline::new(spec, config.cache.max_batch_size, &metrics, hub)
         };
@@ -47,13 +48,12 @@ impl Pipelines {
         if config.calico_syncers {
             let store = Store::named(stores, GLOBAL).context("no datastore for Calico's syncers")?;
             let specs = pipelines::calico(store.source.flavour, context);
-            calico.extend(specs.into_iter().map(|spec| build(spec, &mut store.hub)));
+            calico.extend(specs.into_iter().map(|spec| build(spec, Some(&mut store.hub))));
         }
         let mut others = Vec::new();
         for syncer in &config.syncers {
-            let spec = spec(syncer, stores, schemas).with_context(|| format!("set up syncer {}", syncer.name))?;
-            let first = stores.first_mut().context("no datastore")?;
-            others.push((build(spec, &mut first.hub), syncer.ready));
+            let spec = spec(syncer, stores, known).with_context(|| format!("set up syncer {}", syncer.name))?;
+            others.push((build(spec, None), syncer.ready));
         }
         Ok(Self { calico, others })
     }
@@ -64,7 +64,12 @@ impl Pipelines {
     }
 }
 
-fn spec(config: &SyncerConfig, stores: &mut [Store], schemas: &Schemas) -> anyhow::Result<PipelineSpec> {
+fn spec(
+    config: &SyncerConfig,
+    stores: &mut [Store],
+    (schemas, catalog): (&Schemas, &Arc<Catalog>),
+) -> anyhow::Result<PipelineSpec> {
+    let (check, again) = schemas.check(config.name);
     let request = Request {
         syncer: config.name,
         kinds: config.kinds.clone(),
@@ -73,8 +78,9 @@ fn spec(config: &SyncerConfig, stores: &mut [Store], schemas: &Schemas) -> anyho
         folder: PathBuf::from(&config.folder),
         on_invalid: config.on_invalid,
         with_status: config.status,
-        check: schemas.check(config.name),
-        scopes: schemas.scopes(),
+        check,
+        again,
+        catalog: Arc::clone(catalog),
         publishing: Publishing { quiet: config.quiet, max_delay: config.max_delay },
     };
     let from = config.sources.iter().map(|name| {

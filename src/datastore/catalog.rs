@@ -82,6 +82,17 @@ impl Catalog {
         self.scopes.get(&(Cow::Borrowed(group), Cow::Borrowed(kind))).copied()
     }
 
+    /// The namespace of an object of the kind whose file or value gives this one, or none: `default` where the kind's objects live in
+    /// namespaces, and none where they do not.
+    #[must_use]
+    pub fn namespace<'a>(&self, group: &str, kind: &str, given: &'a str) -> &'a str {
+        match self.is_namespaced(group, kind) {
+            Some(true) if given.is_empty() => "default",
+            Some(false) => "",
+            _ => given,
+        }
+    }
+
     /// Whether a kind claims to be of a family and is not known: a typing error, or a newer member of the family.
     #[must_use]
     pub fn is_unknown(&self, group: &str, kind: &str) -> bool {

@@ -11,8 +11,6 @@ use sha2::{Digest as _, Sha256};
 
 use crate::model::Revision;
 
-/// Largest object, in bytes: etcd's limit for a request, which Kubernetes' objects have to meet as well.
-pub const MAX_OBJECT_BYTES: usize = 3 << 19;
 /// Bytes of the digest that are the revision: two contents of one object have the same by accident in one of 2^64 cases.
 const REVISION_BYTES: usize = 8;
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::canonical;
 use super::key;
 use super::objects::{Choices, absent, pair, readable};
+use crate::datastore::catalog::Catalog;
 use crate::datastore::labels::Labels;
 use crate::datastore::{Kind, Object, ObjectId, Pattern};
 use crate::model::{self, Key, KvPair, Origin, no_revision, yaml};
@@ -32,7 +33,7 @@ pub enum Form {
 }
 
 /// Which objects are wanted. A prefix of etcd cannot be asked for less, so the processor looks.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Wanted {
     /// The kinds.
     pub patterns: Vec<Pattern>,
@@ -41,16 +42,7 @@ pub struct Wanted {
     /// The labels.
     pub labels: Labels,
     /// The scopes of kinds.
-    pub scopes: Scopes,
-}
-
-/// Tells whether the objects of a kind (group and name) live in namespaces; `None` if that is not known.
-pub type Scopes = Arc<dyn Fn(&str, &str) -> Option<bool> + Send + Sync>;
-
-impl std::fmt::Debug for Wanted {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Wanted").field("patterns", &self.patterns).finish_non_exhaustive()
-    }
+    pub catalog: Arc<Catalog>,
 }
 
 /// The pseudo-kind under which the documents of a prefix are watched.
@@ -128,12 +120,8 @@ impl Documents {
         let metadata = document.get("metadata").cloned().unwrap_or_default();
         let name = named("metadata.name", text(&metadata, "name")?)?;
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        let mut namespace = text(&metadata, "namespace")?;
-        match (self.wanted.scopes)(group, &kind) {
-            Some(true) if namespace.is_empty() => "default".clone_into(&mut namespace),
-            Some(false) => namespace.clear(),
-            _ => {}
-        }
+        let namespace = text(&metadata, "namespace")?;
+        let namespace = self.wanted.catalog.namespace(group, &kind, &namespace).to_owned();
         let labels: BTreeMap<String, String> = match metadata.get("labels") {
             Some(Value::Object(labels)) => {
                 labels.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()

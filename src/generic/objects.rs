@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use super::canonical::{self, MAX_OBJECT_BYTES};
+use super::canonical;
 use super::key;
 use super::subject::{Check, Subject};
 use crate::datastore::{Kind, ObjectId};
+use crate::model::object::MAX_OBJECT_BYTES;
 use crate::model::{Key, KvPair, Origin, Value, no_revision};
 use crate::syncer::processor::{ConvertError, ObjectEvent, Processor};
 
@@ -106,7 +107,7 @@ pub(super) fn pair(key: Key, canonical: canonical::Canonical, origin: Origin, ch
 /// Fails for an object that is too large to be looked at.
 pub(super) fn readable(bytes: usize) -> Result<(), String> {
     if bytes > MAX_OBJECT_BYTES {
-        return Err(format!("it has {bytes} bytes, more than the {MAX_OBJECT_BYTES} of MAX_OBJECT_BYTES"));
+        return Err(format!("it has {bytes} bytes, and {MAX_OBJECT_BYTES} are the limit (1.5 MiB)"));
     }
     Ok(())
 }

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::documents::{self, Documents, Form, Scopes, Wanted};
+use tokio::sync::watch;
+
+use super::documents::{self, Documents, Form, Wanted};
 use super::key;
 use super::objects::{Choices, Objects};
 use super::subject::Check;
+use crate::datastore::catalog::Catalog;
 use crate::datastore::labels::Labels;
 use crate::datastore::{Datastore, Kind, Pattern, Selection};
 use crate::model::SyncerName;
@@ -36,8 +39,10 @@ pub struct Request {
     pub with_status: bool,
     /// The check of values; `None`: all are good.
     pub check: Option<Check>,
+    /// Changes when values have to be checked again.
+    pub again: watch::Receiver<()>,
     /// The scopes of kinds.
-    pub scopes: Scopes,
+    pub catalog: Arc<Catalog>,
     /// When changes are published.
     pub publishing: Publishing,
 }
@@ -90,7 +95,7 @@ fn inlet(request: &Request, from: From, rank: u8) -> Inlet {
         patterns: patterns.clone(),
         namespaces: namespaces.clone(),
         labels: labels.clone(),
-        scopes: request.scopes.clone(),
+        catalog: request.catalog.clone(),
     };
     let processor = move |kind: &Kind| -> Box<dyn Processor> {
         match &documents {
@@ -107,6 +112,7 @@ fn inlet(request: &Request, from: From, rank: u8) -> Inlet {
         all.in_namespaces(namespaces.iter().map(String::as_str)).with_these_labels(labels.clone()).below(&folder)
     };
     Inlet {
+        again: request.again.clone(),
         name,
         datastore,
         patterns,

@@ -216,6 +216,22 @@ pub struct Update {
 }
 
 impl Update {
+    /// The rank of the datastore that it comes from; 0 where there is one only.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        self.origin.as_ref().map_or(0, |origin| origin.rank)
+    }
+
+    /// The update with this type; shared when it has it already.
+    #[must_use]
+    pub fn with_type(self: &Arc<Self>, update_type: UpdateType) -> Arc<Self> {
+        if self.update_type == update_type {
+            Arc::clone(self)
+        } else {
+            Arc::new(Self { update_type, ..Self::clone(self) })
+        }
+    }
+
     /// The deletion of a key.
     #[must_use]
     pub fn deletion(key: Key) -> Self {

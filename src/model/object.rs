@@ -8,6 +8,9 @@ use bytes::Bytes;
 
 use super::Revision;
 
+/// Largest object, in bytes of JSON: etcd's limit for a request, which Kubernetes' objects have to meet as well.
+pub const MAX_OBJECT_BYTES: usize = 3 << 19;
+
 /// A kind of object that can be listed and watched.
 ///
 /// Calico's kinds always have the group `projectcalico.org`, even if a datastore keeps them under another group

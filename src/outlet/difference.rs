@@ -14,23 +14,14 @@ use crate::snapcache::Map;
 pub(crate) fn difference(old: &Map, new: &Map, filter: &Filter) -> Vec<Arc<Update>> {
     old.diff(new)
         .filter_map(|item| match item {
-            DiffItem::Add(key, entry) => filter.admits(key).then(|| typed(entry, UpdateType::New)),
+            DiffItem::Add(key, entry) => filter.admits(key).then(|| entry.with_type(UpdateType::New)),
             DiffItem::Update { old: (key, old), new: (_, new) } => {
                 let same = old.value == new.value && old.ttl == new.ttl;
-                (!same && filter.admits(key)).then(|| typed(new, UpdateType::Updated))
+                (!same && filter.admits(key)).then(|| new.with_type(UpdateType::Updated))
             }
             DiffItem::Remove(key, _) => filter.admits(key).then(|| Arc::new(Update::deletion(key.clone()))),
         })
         .collect()
-}
-
-/// The update with this type; shared when it has it already.
-pub(crate) fn typed(update: &Arc<Update>, update_type: UpdateType) -> Arc<Update> {
-    if update.update_type == update_type {
-        update.clone()
-    } else {
-        Arc::new(Update { update_type, ..Update::clone(update) })
-    }
 }
 
 #[cfg(test)]

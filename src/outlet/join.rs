@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::difference::typed;
 use super::filter::Filter;
 use crate::model::{Update, UpdateType};
 use crate::snapcache::Breadcrumb;
@@ -29,7 +28,7 @@ pub(crate) fn join(crumbs: &[Arc<Breadcrumb>], filter: &Filter) -> (Vec<Arc<Upda
         } else if let Some(&newer) = replaced_by.get(update.key.as_str()) {
             dropped += 1;
             if update.update_type == UpdateType::New {
-                kept[newer] = typed(&kept[newer], UpdateType::New);
+                kept[newer] = kept[newer].with_type(UpdateType::New);
             }
         } else {
             replaced_by.insert(update.key.as_str(), kept.len());

@@ -69,11 +69,6 @@ enum Held {
     Several(BTreeMap<u8, Arc<Update>>),
 }
 
-/// The rank of the datastore that an update comes from.
-fn rank(update: &Update) -> u8 {
-    update.origin.as_ref().map_or(0, |origin| origin.rank)
-}
-
 impl Candidates {
     /// No values are known. `gauge` shows the number of conflicts.
     #[must_use]
@@ -89,15 +84,15 @@ impl Candidates {
 
     /// A datastore's value of a key changed. Returns the change that agents see, if they see one.
     pub fn take(&mut self, update: Update) -> Option<Arc<Update>> {
-        let (key, from) = (update.key.clone(), rank(&update));
+        let (key, from) = (update.key.clone(), update.rank());
         let update = Arc::new(update);
         let present = update.value.is_some();
         let (before, now) = match self.keys.remove(&key) {
             None => (None, present.then(|| Held::One(update))),
-            Some(Held::One(old)) if rank(&old) == from => (Some(old), present.then(|| Held::One(update))),
+            Some(Held::One(old)) if old.rank() == from => (Some(old), present.then(|| Held::One(update))),
             Some(Held::One(old)) if !present => (Some(old.clone()), Some(Held::One(old))),
             Some(Held::One(old)) => {
-                let several = BTreeMap::from([(rank(&old), old.clone()), (from, update)]);
+                let several = BTreeMap::from([(old.rank(), old.clone()), (from, update)]);
                 (Some(old), Some(Held::Several(several)))
             }
             Some(Held::Several(mut several)) => {
@@ -128,7 +123,7 @@ impl Candidates {
             (Some(_), None) => Some(Arc::new(Update::deletion(key))),
             (before, Some(shown)) => {
                 let update_type = if before.is_some() { UpdateType::Updated } else { UpdateType::New };
-                Some(typed(shown, update_type))
+                Some(shown.with_type(update_type))
             }
         }
     }
@@ -145,10 +140,6 @@ impl Candidates {
         }
         self.gauge.set(i64::try_from(conflicts.len()).unwrap_or(i64::MAX));
     }
-}
-
-fn typed(update: Arc<Update>, update_type: UpdateType) -> Arc<Update> {
-    if update.update_type == update_type { update } else { Arc::new(Update { update_type, ..Update::clone(&update) }) }
 }
 
 #[cfg(test)]

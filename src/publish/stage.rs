@@ -113,12 +113,7 @@ impl Publisher {
             (Some(UpdateType::Deleted), UpdateType::New) => UpdateType::Updated,
             (_, update_type) => update_type,
         };
-        let change = if update_type == change.update_type {
-            change
-        } else {
-            Arc::new(Update { update_type, ..Update::clone(&change) })
-        };
-        self.pending.insert(change.key.clone(), change);
+        self.pending.insert(change.key.clone(), change.with_type(update_type));
     }
 }
 

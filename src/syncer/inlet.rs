@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Invariants: a kind that goes keeps its subscription, whose watch tells that its objects are gone; a kind whose version
-//! changes is listed again and loses nothing; a kind that comes later does not disturb the status.
+//! changes is listed again and loses nothing, and so are all when they have to go through the pipeline again; a kind that comes later does not
+//! disturb the status.
 
 use std::collections::HashMap;
 use std::future::pending;
@@ -200,7 +201,7 @@ impl InletLeg {
         let mut is_patient = true;
         let (items, mut of_kinds) = mpsc::channel(ITEMS);
         let mut followed = Followed { kinds: HashMap::new(), running: FuturesUnordered::new(), items };
-        let mut out = Vec::new();
+        let (mut out, mut again) = (Vec::new(), self.inlet.again.clone());
         loop {
             let was_missed = standing.is_missed();
             tokio::select! {
@@ -215,6 +216,8 @@ impl InletLeg {
                     is_patient = false;
                     standing.time_is_over(&mut out);
                 }
+                // Each kind is listed again.
+                Ok(()) = again.changed() => followed.kinds.values().for_each(|kind| kind.send_modify(|_| {})),
                 Some(()) = followed.running.next() => {}
             }
             if was_missed != standing.is_missed() {
@@ -266,7 +269,7 @@ impl InletLeg {
         followed.kinds.len() - before
     }
 
-    /// Feeds the cache of one kind, in one version after the other.
+    /// Feeds the cache of one kind, from the beginning whenever `version` is sent.
     fn follow_kind(
         &self,
         index: usize,
@@ -296,7 +299,7 @@ impl InletLeg {
                 let Some(back) = run_source(index, cache, events, items.clone(), over).await else { return };
                 cache = back;
                 let now = version.borrow().clone();
-                cache.switch(&now, make_processor(&now));
+                cache.again(&now, || make_processor(&now));
             }
         }
     }

@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
+
 use super::kind_watch::Joiner;
 use super::processor::Processor;
 use crate::datastore::{Datastore, Kind, Pattern, Selection};
@@ -51,6 +53,8 @@ pub struct Inlet {
     pub processor: MakeProcessor,
     /// The time after which the syncer is in sync without this datastore; `None`: never.
     pub spared_after: Option<Duration>,
+    /// Changes when all objects have to go through the pipeline again.
+    pub again: watch::Receiver<()>,
 }
 
 impl fmt::Debug for Inlet {

@@ -205,15 +205,19 @@ impl WatcherCache {
         self.known.is_empty()
     }
 
-    /// The only kind is watched in this version from now on, whose objects this processor converts. It is listed again, which does not
-    /// disturb the status once it was in sync.
-    pub fn switch(&mut self, to: &Kind, processor: Box<dyn Processor>) {
+    /// The only kind is watched in this version from now on, and listed from the beginning, which does not disturb the status once it was in
+    /// sync. All its objects are put out again. `processor` makes the processor of another version.
+    pub fn again(&mut self, version: &Kind, processor: impl FnOnce() -> Box<dyn Processor>) {
         let [tracked] = &mut self.kinds[..] else { return };
-        tracked.kind = to.clone();
+        if tracked.kind != *version {
+            tracked.kind = version.clone();
+            self.processor = processor();
+        }
         if tracked.phase == KindPhase::Synced {
             tracked.phase = KindPhase::Absent;
         }
-        self.processor = processor;
+        // No digest is the same from now on.
+        self.digests = RandomState::new();
     }
 
     /// A list of the kind begins.

@@ -36,14 +36,23 @@ pub struct WatcherSyncer {
 }
 
 impl WatcherSyncer {
-    /// A syncer with these sources, subscribed to their kinds at `hub`, which must not have been started.
+    /// A syncer with these sources, subscribed to their kinds at `hub`, which must not have been started. Without sources it needs none.
     #[must_use]
-    pub fn new(syncer: SyncerName, caches: Vec<WatcherCache>, hub: &mut KindHub, out: decoupler::Sender) -> Self {
+    pub fn new<'a>(
+        syncer: SyncerName,
+        caches: Vec<WatcherCache>,
+        hub: impl Into<Option<&'a mut KindHub>>,
+        out: decoupler::Sender,
+    ) -> Self {
+        let mut hub = hub.into();
+        debug_assert!(hub.is_some() || caches.is_empty(), "sources have a hub");
         let subscribe = |cache: WatcherCache| {
             let (events, receiver) = mpsc::channel(KIND_EVENTS);
             for (tag, kind) in cache.kinds().enumerate() {
-                let demand = out.demand().clone();
-                hub.subscribe(kind.clone(), Subscriber { tag, events: events.clone(), demand });
+                let subscriber = Subscriber { tag, events: events.clone(), demand: out.demand().clone() };
+                if let Some(hub) = &mut hub {
+                    hub.subscribe(kind.clone(), subscriber);
+                }
             }
             (cache, receiver)
         };

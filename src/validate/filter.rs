@@ -106,7 +106,7 @@ impl ValidationFilter {
         let subject = update.value.as_mut().and_then(|value| value.subject.take());
         let findings = subject.map(|subject| self.ask(update, &*subject)).unwrap_or_default();
         if findings.are_harmless() {
-            if !self.invalid.is_empty() && self.invalid.remove(&(rank(update), update.key.clone())) {
+            if !self.invalid.is_empty() && self.invalid.remove(&(update.rank(), update.key.clone())) {
                 self.problems.clear(FOUND_BY, subject_name(update));
             }
             return true;
@@ -126,7 +126,9 @@ impl ValidationFilter {
 
     fn ask(&self, update: &Update, subject: &dyn Validate) -> Findings {
         let held = self.held.as_ref().filter(|_| update.update_type == UpdateType::Updated);
-        match held.and_then(|held| held(&update.key)) {
+        let now = update.value.as_ref().map(|value| &value.bytes);
+        // A value that is the same is no change: it may be here because the rules are others.
+        match held.and_then(|held| held(&update.key)).filter(|old| now != Some(old)) {
             Some(old) => subject.validate_change(&old),
             None => subject.validate(),
         }
@@ -156,7 +158,7 @@ impl ValidationFilter {
             Novelty::Full => return,
         }
         // Bounded, because the book is: every key here has its entry there.
-        self.invalid.insert((rank(update), update.key.clone()));
+        self.invalid.insert((update.rank(), update.key.clone()));
     }
 }
 
@@ -166,14 +168,9 @@ impl fmt::Debug for ValidationFilter {
     }
 }
 
-/// The rank of the datastore that an update comes from.
-fn rank(update: &Update) -> u8 {
-    update.origin.as_ref().map_or(0, |origin| origin.rank)
-}
-
 /// The name of an update's problem: the same for the same key of one datastore.
 fn subject_name(update: &Update) -> String {
-    match rank(update) {
+    match update.rank() {
         0 => update.key.as_str().to_owned(),
         rank => format!("{} (source {})", update.key, u16::from(rank) + 1),
     }

@@ -1,4 +1,4 @@
-//! Validation: every value is checked before it is distributed. What is wrong with it is counted, and logged once.
+//! Validation: every value is checked before it is distributed. Its faults are counted, and logged once.
 //!
 //! Sits between a syncer and its snapshot cache. The rules are the values' own ([`Validate`]); nothing here does I/O.
 

@@ -24,11 +24,13 @@ pub(crate) async fn eventually<T>(
     mut look: impl AsyncFnMut() -> Option<T>,
 ) -> anyhow::Result<T> {
     let looking = async {
+        // The other process tells nobody, so it is looked at in turns.
+        let mut turns = tokio::time::interval(LOOK);
         loop {
+            turns.tick().await;
             if let Some(found) = look().await {
                 return found;
             }
-            tokio::time::sleep(LOOK).await;
         }
     };
     tokio::time::timeout(within, looking).await.with_context(|| format!("{what}: not within {within:?}"))

@@ -106,8 +106,7 @@ impl View {
             return None;
         }
         let update_type = if before.is_some() { UpdateType::Updated } else { UpdateType::New };
-        let now =
-            if now.update_type == update_type { now } else { Arc::new(Update { update_type, ..Update::clone(&now) }) };
+        let now = now.with_type(update_type);
         map.insert(key.clone(), now.clone());
         Some(now)
     }

@@ -34,7 +34,7 @@ fn objects() -> Vec<std::sync::Arc<Update>> {
     ]
 }
 
-/// What a command prints, its problems, and its exit status.
+/// The output of a command, its problems, and its exit status.
 async fn printed(arguments: &[&str]) -> (String, String, u8) {
     let (listener, address) = listen().await;
     let args = args(arguments, &address);

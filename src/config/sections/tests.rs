@@ -260,7 +260,7 @@ fn all_mistakes_of_sections_at_once() {
 
 #[test]
 fn each_mistake_by_itself() {
-    // What is added to a small file, and how its only mistake begins and ends.
+    // Lines that are added to a small file, the beginning and the end of its only mistake.
     for (added, begins, ends) in [
         (
             "[syncr \"x\"]\nSources = git\nKinds = v1/Pod\n",
@@ -382,7 +382,7 @@ fn each_mistake_by_itself() {
 
 #[test]
 fn oddities_are_warnings() {
-    // What is added to a small file, and the only warning.
+    // Lines that are added to a small file, and its only warning.
     for (added, warning) in [
         (
             "Ready = true\nready = false\n",

@@ -35,12 +35,12 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use self::files::{Files, Owned, SETTLE, elect};
+use self::files::{FileState, Files, Owned, SETTLE, elect};
 use self::hold::{HOLD_ABOVE, Hold};
 use self::live::{Absence, Live, Missing};
 use self::log::{Act, Log};
-use super::parse::{Digest, Identity};
-use super::scan::{RootId, Scan};
+use super::parse::Identity;
+use super::scan::{RootId, Scan, Seen};
 use super::status::{FileError, FileStatus};
 use crate::datastore::catalog::Catalog;
 use crate::datastore::pattern::Pattern;
@@ -113,9 +113,10 @@ impl Folder {
         self
     }
 
-    /// Digests of the files as last seen.
-    pub(super) fn known(&self) -> HashMap<Arc<Path>, Digest> {
-        self.files.iter().filter_map(|(path, file)| Some((Arc::clone(path), file.seen?))).collect()
+    /// The files as last seen.
+    pub(super) fn known(&self) -> HashMap<Arc<Path>, Seen> {
+        let seen = |file: &FileState| Some(Seen { digest: file.seen?, seal: file.seal });
+        self.files.iter().filter_map(|(path, file)| Some((Arc::clone(path), seen(file)?))).collect()
     }
 
     /// Number of the last reload that changed something; 0: nothing was loaded yet.

@@ -234,11 +234,7 @@ fn resource(
             return Err(format!("{kind} {name}: metadata.namespace {other} is not a text: put it in quotes"));
         }
     };
-    let namespace = match catalog.is_namespaced(group, &kind) {
-        Some(true) if namespace.is_empty() => "default".to_owned(),
-        Some(false) => String::new(),
-        _ => namespace,
-    };
+    let namespace = catalog.namespace(group, &kind, &namespace).to_owned();
     if namespace.is_empty() {
         metadata.remove("namespace");
     } else {

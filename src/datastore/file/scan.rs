@@ -2,7 +2,7 @@
 //!
 //! Blocking I/O, run on the blocking pool. Fed by [`driver`](super::driver), feeds [`folder`](super::folder). A file that cannot
 //! be read is reported as such and never as missing, because missing means deleted. A file that changes while it is read is not
-//! taken at all.
+//! taken at all. A file that looks exactly as when it was read is not read again ([`Seal`]).
 
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -30,6 +30,8 @@ const MAX_FOLDER_DEPTH: usize = 32;
 pub(super) const CONFIRM_FILE: &str = ".bulrush-confirm-deletion";
 /// Most of that file that is read, in bytes: a code and white space around it.
 const MAX_CONFIRM_BYTES: u64 = 256;
+/// Coarsest clock of a file system: FAT's.
+const TICK: Duration = Duration::from_secs(2);
 /// A folder that file systems make at their root, for root only.
 const LOST_AND_FOUND: &str = "lost+found";
 
@@ -62,12 +64,46 @@ pub(super) struct Found {
     /// How it looked, before and after it was read, and how old its last change is by the clock of this machine; 0 if that is
     /// in the future. `None` if it could not be read, or changed meanwhile.
     pub(super) stamp: Option<(Stamp, Duration)>,
+    /// `None`: the next look has to read it again.
+    pub(super) seal: Option<Seal>,
     pub(super) read: FileRead,
+}
+
+/// A file as it was read last.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Of its bytes.
+    pub(super) digest: Digest,
+    /// Its look at that time, if that tells its bytes.
+    pub(super) seal: Option<Seal>,
+}
+
+/// The look of a file that tells that its bytes are those that were read. It has the time of the last change of anything about the file, which
+/// no program can set. A file has none while that change is fresh: a further one in the same tick of the clock would not show.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Seal {
+    stamp: Stamp,
+    changed: (i64, i64),
+}
+
+impl Seal {
+    /// The look, however fresh the last change is.
+    fn of(data: &Metadata) -> Self {
+        Self { stamp: Stamp::of(data), changed: (data.ctime(), data.ctime_nsec()) }
+    }
+
+    /// The look of a file that is read at `now`.
+    fn set(data: &Metadata, now: SystemTime) -> Option<Self> {
+        let changed = u64::try_from(data.ctime()).ok().map(|at| SystemTime::UNIX_EPOCH + Duration::from_secs(at));
+        // The second in which it changed began then.
+        let age = now.duration_since(changed?).ok()?;
+        (age >= TICK + Duration::from_secs(1)).then(|| Self::of(data))
+    }
 }
 
 impl Found {
     fn unreadable(reason: String) -> Self {
-        Self { stamp: None, read: FileRead::Unreadable(reason) }
+        Self { stamp: None, seal: None, read: FileRead::Unreadable(reason) }
     }
 }
 
@@ -91,8 +127,8 @@ pub(super) fn fingerprint(root: &Path) -> u64 {
     Walk::run(root).map_or(0, |walk| walk.fingerprint())
 }
 
-/// Reads the tree, with the knowledge of the catalog. `known`: digests of what was read before, which need not be parsed again.
-pub(super) fn scan(root: &Path, catalog: &Catalog, known: &HashMap<Arc<Path>, Digest>) -> Scan {
+/// Reads the tree, with the knowledge of the catalog. `known`: the files that were read before, which need not be parsed again.
+pub(super) fn scan(root: &Path, catalog: &Catalog, known: &HashMap<Arc<Path>, Seen>) -> Scan {
     let (files, partial) = (BTreeMap::new(), Vec::new());
     let walk = match Walk::run(root) {
         Ok(walk) => walk,
@@ -100,28 +136,44 @@ pub(super) fn scan(root: &Path, catalog: &Catalog, known: &HashMap<Arc<Path>, Di
     };
     let fingerprint = walk.fingerprint();
     let mut files = files;
-    for (path, found) in walk.files {
-        let whole = root.join(&path);
-        let found = match found.map_err(io::Error::other).and_then(|()| read_file(&whole)) {
-            Ok(Some((bytes, stamp, age))) => {
-                let digest: Digest = Sha256::digest(&bytes).into();
-                let read = if known.get(&*path) == Some(&digest) {
-                    FileRead::Unchanged
-                } else {
-                    let parsed = parse(&path, &bytes, catalog).map(Arc::from);
-                    FileRead::Read { digest, empty: bytes.is_empty(), parsed }
-                };
-                Found { stamp: Some((stamp, age)), read }
-            }
-            Ok(None) => Found { stamp: None, read: FileRead::Changing },
-            // Gone between looking and reading: as if it had not been there.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone(&whole) => continue,
-            Err(error) => Found::unreadable(error.to_string()),
+    for (path, looked) in walk.files {
+        let known = known.get(&*path);
+        let found = match looked {
+            Ok(data) if known.is_some_and(|known| known.seal == Some(Seal::of(&data))) => Found {
+                stamp: Some((Stamp::of(&data), age(&data))),
+                seal: Some(Seal::of(&data)),
+                read: FileRead::Unchanged,
+            },
+            Ok(_) => match take(&root.join(&path), &path, catalog, known) {
+                Some(found) => found,
+                None => continue,
+            },
+            Err(reason) => Found::unreadable(reason),
         };
         files.insert(Arc::from(path), found);
     }
     let confirmation = read_confirmation(&root.join(CONFIRM_FILE));
     Scan { root: Ok(walk.root), files, partial: walk.partial, confirmation, fingerprint }
+}
+
+/// Reads a file, which is at `path` below the root. `None`: it is gone.
+fn take(whole: &Path, path: &Path, catalog: &Catalog, known: Option<&Seen>) -> Option<Found> {
+    Some(match read_file(whole) {
+        Ok(Some((bytes, data))) => {
+            let digest: Digest = Sha256::digest(&bytes).into();
+            let read = if known.is_some_and(|known| known.digest == digest) {
+                FileRead::Unchanged
+            } else {
+                let parsed = parse(path, &bytes, catalog).map(Arc::from);
+                FileRead::Read { digest, empty: bytes.is_empty(), parsed }
+            };
+            Found { stamp: Some((Stamp::of(&data), age(&data))), seal: Seal::set(&data, SystemTime::now()), read }
+        }
+        Ok(None) => Found { stamp: None, seal: None, read: FileRead::Changing },
+        // Gone between looking and reading: as if it had not been there.
+        Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone(whole) => return None,
+        Err(error) => Found::unreadable(error.to_string()),
+    })
 }
 
 /// A confirmation that cannot be read confirms nothing.
@@ -135,15 +187,18 @@ fn is_gone(path: &Path) -> bool {
     fs::symlink_metadata(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
 }
 
-/// The bytes of a file, how it looked and how old its last change is; `None` if it changed meanwhile.
-fn read_file(path: &Path) -> io::Result<Option<(Vec<u8>, Stamp, Duration)>> {
+/// The bytes of a file, and how it looked before it was read; `None` if it changed meanwhile.
+fn read_file(path: &Path) -> io::Result<Option<(Vec<u8>, Metadata)>> {
     let file = File::open(path)?;
     let data = file.metadata()?;
-    let before = Stamp::of(&data);
     // By its path: another file may be there now.
-    let read = read_still(before, file, || fs::metadata(path).map(|data| Stamp::of(&data)))?;
-    let age = data.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default();
-    Ok(read.map(|bytes| (bytes, before, age)))
+    let read = read_still(Stamp::of(&data), file, || fs::metadata(path).map(|data| Stamp::of(&data)))?;
+    Ok(read.map(|bytes| (bytes, data)))
+}
+
+/// How old the last change of a file's bytes is by the clock of this machine; 0 if that is in the future.
+fn age(data: &Metadata) -> Duration {
+    data.modified().ok().and_then(|at| SystemTime::now().duration_since(at).ok()).unwrap_or_default()
 }
 
 /// The bytes, if what they are read from looks the same afterwards and has as many as it said.
@@ -164,7 +219,7 @@ fn read_still(
 
 struct Walk {
     root: RootId,
-    files: BTreeMap<PathBuf, Result<(), String>>,
+    files: BTreeMap<PathBuf, Result<Metadata, String>>,
     partial: Vec<(PathBuf, String)>,
     visited: HashSet<RootId>,
     marks: Vec<(PathBuf, Stamp)>,
@@ -245,7 +300,7 @@ impl Walk {
                         return self.partial.push((PathBuf::new(), format!("more than {MAX_FILES} files")));
                     }
                     self.marks.push((path.clone(), Stamp::of(&data)));
-                    self.files.insert(path, Ok(()));
+                    self.files.insert(path, Ok(data));
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::NotFound && is_gone(&entry.path()) => {}
@@ -277,7 +332,7 @@ mod tests {
 
     const POOL: &str = "apiVersion: projectcalico.org/v3\nkind: IPPool\nmetadata: {name: a}\n";
 
-    fn look_at(root: &Path, known: &HashMap<Arc<Path>, Digest>) -> Scan {
+    fn look_at(root: &Path, known: &HashMap<Arc<Path>, Seen>) -> Scan {
         scan(root, &Catalog::default(), known)
     }
 
@@ -326,12 +381,36 @@ mod tests {
         fs::write(&path, POOL).unwrap();
         let first = look_at(dir.path(), &HashMap::new());
         let FileRead::Read { digest, .. } = read(first.files.values().next()) else { panic!("{first:?}") };
-        let known = HashMap::from([(Arc::from(Path::new("a.yaml")), *digest)]);
+        let known = HashMap::from([(Arc::from(Path::new("a.yaml")), Seen { digest: *digest, seal: None })]);
         File::options().append(true).open(&path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
         let second = look_at(dir.path(), &known);
         assert_eq!(read(second.files.values().next()), &FileRead::Unchanged);
         assert_ne!(first.fingerprint, second.fingerprint);
         assert_eq!(second.fingerprint, fingerprint(dir.path()));
+    }
+
+    #[test]
+    fn a_file_that_looks_as_when_it_was_read_is_not_read_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.yaml");
+        fs::write(&path, POOL).unwrap();
+        let data = fs::metadata(&path).unwrap();
+        assert_eq!(Seal::set(&data, SystemTime::now()), None, "its last change is fresh");
+        let later = SystemTime::now() + TICK + Duration::from_secs(2);
+        let seal = Seal::set(&data, later);
+        assert_eq!(seal, Some(Seal::of(&data)));
+        // The digest is that of other bytes: only reading would tell.
+        let known = HashMap::from([(Arc::from(Path::new("a.yaml")), Seen { digest: [0; 32], seal })]);
+        let look = || look_at(dir.path(), &known).files.into_values().next().unwrap();
+        assert_eq!((look().read, look().seal), (FileRead::Unchanged, seal));
+        // Other bytes of the same number, with the time of the last change set back: the clock of the file has gone on.
+        let before = data.modified().unwrap();
+        while Seal::of(&fs::metadata(&path).unwrap()).changed == Seal::of(&data).changed {
+            fs::write(&path, POOL.replace("name: a", "name: b")).unwrap();
+            File::options().append(true).open(&path).unwrap().set_modified(before).unwrap();
+        }
+        assert_eq!(Stamp::of(&fs::metadata(&path).unwrap()), Stamp::of(&data));
+        assert!(matches!(look().read, FileRead::Read { .. }), "{:?}", look());
     }
 
     #[test]

@@ -18,7 +18,7 @@ const AT_ONCE: usize = 4;
 /// The version of the core group, which has never had another one.
 const CORE_VERSION: &str = "v1";
 
-/// What came of a look.
+/// The result of a look.
 #[derive(Debug, Default)]
 pub(super) struct Look {
     /// The groups that were answered for.

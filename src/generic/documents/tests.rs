@@ -9,7 +9,7 @@ fn documents(form: Form, keep_last_good: bool) -> Documents {
         patterns: patterns.iter().map(|text| text.parse().unwrap()).collect(),
         namespaces: ["default", "a"].into_iter().map(str::to_owned).collect(),
         labels: Labels::parse("!old").unwrap(),
-        scopes: Arc::new(|_, kind| (kind == "ConfigMap").then_some(true)),
+        catalog: Arc::new(Catalog::of_kubernetes()),
     };
     Documents::new("/mesh/", form, wanted, 2, Choices { with_status: false, keep_last_good, check: None })
 }

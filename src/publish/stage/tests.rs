@@ -87,7 +87,7 @@ async fn changes_are_published_after_quiet_and_by_the_longest_delay_at_the_lates
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_and_goes_between_publications_is_no_change() {
+async fn a_key_that_comes_and_goes_between_publications_is_no_change() {
     let (sender, reader) = running();
     send(&sender, put("/a", "1")).await;
     send(&sender, SyncerEvent::Status(SyncStatus::InSync)).await;

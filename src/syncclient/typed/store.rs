@@ -29,7 +29,7 @@ pub struct Store {
     _open: Arc<Open>,
 }
 
-/// What has come so far.
+/// The events that have come so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     /// Counts events with changes.

@@ -117,12 +117,12 @@ fn object(name: &str) -> Object {
 
 /// A datastore whose kinds the test tells.
 #[derive(Debug)]
-struct Told2 {
+struct Telling {
     store: MemoryStore,
     kinds: watch::Receiver<KindsNow>,
 }
 
-impl crate::datastore::Datastore for Told2 {
+impl crate::datastore::Datastore for Telling {
     fn list(&self, selection: &Selection) -> BoxStream<'static, Result<crate::datastore::ListPage, Error>> {
         self.store.list(selection)
     }
@@ -158,8 +158,9 @@ fn kinds_come_late_and_change_their_version_without_a_loss() {
         store.put(&kind("Hedge", "v1"), object("h"));
         let tell = |kinds: Vec<Kind>| KindsNow { kinds, unknown: Vec::new() };
         let (told, kinds) = watch::channel(tell(vec![kind("Bed", "v1")]));
-        let datastore: Arc<dyn crate::datastore::Datastore> = Arc::new(Told2 { store: store.clone(), kinds });
+        let datastore: Arc<dyn crate::datastore::Datastore> = Arc::new(Telling { store: store.clone(), kinds });
         let mut hub = KindHub::new(datastore.clone(), 1);
+        let recheck = watch::Sender::new(());
         let inlet = Inlet {
             name: "memory".into(),
             datastore,
@@ -169,6 +170,7 @@ fn kinds_come_late_and_change_their_version_without_a_loss() {
             select: Arc::new(Selection::from),
             processor: Arc::new(|kind| Box::new(Plain(kind.clone()))),
             spared_after: None,
+            again: recheck.subscribe(),
         };
         let (metrics, problems) = (SyncerMetrics::unregistered(), ProblemBook::new(FELIX));
         let (out, mut events) = decoupler::channel(100);
@@ -198,6 +200,11 @@ fn kinds_come_late_and_change_their_version_without_a_loss() {
         assert_eq!(hear().await, ["New /Hedge/h v1"]);
         told.send_replace(tell(vec![kind("Bed", "v2"), kind("Hedge", "v1")]));
         assert_eq!(hear().await, ["Updated /Bed/b v2"]);
+        // All objects come again, without a status.
+        recheck.send_replace(());
+        let mut again = hear().await;
+        again.sort_unstable();
+        assert_eq!(again, ["Updated /Bed/b v2", "Updated /Hedge/h v1"]);
         // The old version is followed no more.
         store.put(&kind("Bed", "v1"), object("other"));
         assert_eq!(hear().await, [""; 0]);

@@ -248,7 +248,7 @@ fn any_op() -> impl Strategy<Value = Op> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Whatever the datastore does meanwhile, the agent ends with its content, and in sync.
+    /// The agent ends with the content of the datastore and in sync, after any operations on it.
     #[test]
     fn the_agent_ends_with_the_datastores_content(ops in proptest::collection::vec(any_op(), 0..40)) {
         in_paused_time(async {

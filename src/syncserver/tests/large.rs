@@ -136,7 +136,7 @@ async fn a_publication_of_any_size_comes_whole_in_order_and_in_small_messages() 
     assert_eq!(metrics.breadcrumb_seq_number.get(), 3);
 }
 
-/// What a slow agent lacks is more than the feed keeps, and gets older than a client may be behind.
+/// A slow agent lacks more than the feed keeps, for longer than a client may be behind.
 #[tokio::test(start_paused = true)]
 async fn a_slow_agent_between_publications_gets_last_values_and_is_not_cut() {
     const KEYS: usize = 4_000;

@@ -79,7 +79,7 @@ pub enum Schema<'a> {
     Plain(&'a Value),
 }
 
-/// What a document added to a library.
+/// The addition that a document made to a library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Added {
     /// The schemas of a kind.

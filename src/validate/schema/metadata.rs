@@ -8,9 +8,8 @@ use crate::model::finding::{
     BAD_VALUE, Finding, Findings, MISSING_FIELD, TOO_LARGE, UNKNOWN_FIELD, WRONG_TYPE, escaped,
 };
 use crate::model::nearest::nearest;
+use crate::model::object::MAX_OBJECT_BYTES;
 
-/// Largest object, in bytes of JSON: etcd's limit for a request.
-pub const MAX_OBJECT: usize = 3 * 512 * 1024;
 /// Longest DNS subdomain.
 const MAX_SUBDOMAIN: usize = 253;
 /// Longest DNS label, and longest name or value of a label.
@@ -53,9 +52,9 @@ pub fn check(object: &Value, namespaced: Option<bool>, findings: &mut Findings) 
         return findings.add(Finding::of_field(WRONG_TYPE, "", fault));
     };
     let size = size(object);
-    if size > MAX_OBJECT {
+    if size > MAX_OBJECT_BYTES {
         let fault = format!(
-            "the object has {size} bytes as JSON, and {MAX_OBJECT} are the limit (1.5 MiB): etcd takes no larger one"
+            "the object has {size} bytes as JSON, and {MAX_OBJECT_BYTES} are the limit (1.5 MiB): etcd takes no larger one"
         );
         findings.add(Finding::of_field(TOO_LARGE, "", fault));
     }
@@ -300,7 +299,7 @@ mod tests {
         let found = lines(&json!({"apiVersion": "a/b/c", "kind": 1, "metadata": []}), None);
         assert_eq!(found.len(), 3, "{found:?}");
         assert_eq!(lines(&json!([1]), None).len(), 1);
-        let large = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x".repeat(MAX_OBJECT)}});
+        let large = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"a": "x".repeat(MAX_OBJECT_BYTES)}});
         assert!(lines(&large, None)[0].starts_with("error too-large: "));
     }
 }

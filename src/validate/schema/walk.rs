@@ -52,7 +52,7 @@ pub(super) struct Walk<'a> {
     root: &'a Value,
 }
 
-/// What is accepted at a place besides the fields of its schema.
+/// The treatment of fields at a place that its schema does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
     /// The schema of the place: unknown fields are mistakes.

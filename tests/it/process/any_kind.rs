@@ -280,12 +280,24 @@ fn a_datastore_that_is_away_is_missed_or_spared() -> anyhow::Result<()> {
 }
 
 #[test]
-fn a_schema_that_does_not_compile_refuses_the_start_and_a_reload_keeps_the_old_one() -> anyhow::Result<()> {
+fn schemas_are_read_again_and_one_that_does_not_compile_changes_nothing() -> anyhow::Result<()> {
     let mesh = Mesh::new()?;
     let daemon = mesh.daemon("", "")?;
     daemon.wait_ready()?;
+    let watcher = watch(&daemon)?;
+    let schema = |text: &str| anyhow::Ok(fs::write(mesh.schemas.path().join("gardens.yaml"), text)?);
+    // A stricter one: the garden that agents have is named, and stays.
+    schema(&GARDENS.replace("minimum: 1", "minimum: 4"))?;
+    daemon.signal("HUP")?;
+    wait_for_status(&daemon, "the garden is named", |status| {
+        says(status, "back.yaml:1: /spec/beds") && status["problem_count"] == 1
+    })?;
+    schema(GARDENS)?;
+    daemon.signal("HUP")?;
+    wait_for_status(&daemon, "the garden is good again", |status| status["problem_count"] == 0)?;
+    ensure!(lines_about(&watcher, &key("back")).len() == 1, "agents hear nothing of it: {}", watcher.said());
     let broken = GARDENS.replace("self.beds < 10", "self.beds <");
-    fs::write(mesh.schemas.path().join("gardens.yaml"), &broken)?;
+    schema(&broken)?;
     daemon.signal("HUP")?;
     eventually("the log says that the old schemas stay", || daemon.log().contains("the old ones stay").then_some(()))?;
     mesh.write("back.yaml", &garden("back", "0"))?;

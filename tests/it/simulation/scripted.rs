@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::time::Duration;
 
 use bulrush::calico::syncers::FELIX;
@@ -144,18 +145,18 @@ async fn follow_twice(protocol: Protocol, reset_at: Duration) -> turmoil::Result
     let plug = Plug::default();
     let mut client = client(&SERVERS[..1], protocol, Timeouts::default(), &plug)?;
     let mut heard = Vec::new();
-    // In simulated time.
-    let reset = tokio::time::sleep(reset_at);
-    tokio::pin!(reset);
+    let mut reset = pin!(later(reset_at));
+    let mut is_reset = false;
     loop {
         tokio::select! {
-            () = &mut reset, if !reset.is_elapsed() => {
+            () = &mut reset, if !is_reset => {
+                is_reset = true;
                 heard.clear();
                 plug.cut();
             }
             event = client.next() => {
                 heard.push(event.ok_or("the client gave up")?);
-                if reset.is_elapsed() && heard.last().is_some_and(in_sync) {
+                if is_reset && heard.last().is_some_and(in_sync) {
                     return Ok(heard);
                 }
             }

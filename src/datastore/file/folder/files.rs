@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::super::parse::{Digest, Identity, ParseError, Resource};
-use super::super::scan::{FileRead, Found, Scan, Stamp};
+use super::super::scan::{FileRead, Found, Scan, Seal, Stamp};
 use super::super::status::FileError;
 
 /// How long a file must be still before objects that are missing in it count as deleted, and before it counts at the first load. A
@@ -30,6 +30,8 @@ pub(super) type Owned = (Resource, Arc<Path>);
 pub(super) struct FileState {
     /// Of the bytes last seen, good or bad. `None`: look again.
     pub(super) seen: Option<Digest>,
+    /// Its look when they were read, if that tells them.
+    pub(super) seal: Option<Seal>,
     /// `None`: it could not be read, or changed meanwhile.
     pub(super) still: Option<Still>,
     /// It is being written to.
@@ -85,10 +87,11 @@ fn merge_file(before: Option<&FileState>, found: &Found, needed: Duration, now: 
         unchanged.unwrap_or(Still { stamp, seen: now, age })
     });
     let good = before.map_or_else(|| Arc::from([]), |before| Arc::clone(&before.good));
-    let bad = |seen, error| FileState { seen, still, writing: None, good: Arc::clone(&good), error: Some(error) };
+    let seal = found.seal;
+    let bad = |seen, error| FileState { seen, seal, still, writing: None, good: Arc::clone(&good), error: Some(error) };
     let quiet_at = still.map(|still| still.seen + needed.saturating_sub(still.age));
     Some(match &found.read {
-        FileRead::Unchanged => FileState { still, ..before?.clone() },
+        FileRead::Unchanged => FileState { seal, still, ..before?.clone() },
         FileRead::Unreadable(reason) => bad(None, unread(reason)),
         FileRead::Changing => being_written(before, good, None, now + needed, now),
         FileRead::Read { .. } if quiet_at.is_some_and(|quiet_at| quiet_at > now) => {
@@ -100,7 +103,7 @@ fn merge_file(before: Option<&FileState>, found: &Found, needed: Duration, now: 
             bad(Some(*digest), unread(reason))
         }
         FileRead::Read { digest, parsed: Ok(resources), .. } => {
-            FileState { seen: Some(*digest), still, writing: None, good: Arc::clone(resources), error: None }
+            FileState { seen: Some(*digest), seal, still, writing: None, good: Arc::clone(resources), error: None }
         }
         FileRead::Read { digest, parsed: Err(error), .. } => bad(Some(*digest), error.clone()),
     })
@@ -126,7 +129,7 @@ fn being_written(
         error = Some(unread(&reason));
         again = now + WRITING_RETRY;
     }
-    FileState { seen: None, still, writing: Some(Writing { since, again }), good, error }
+    FileState { seen: None, seal: None, still, writing: Some(Writing { since, again }), good, error }
 }
 
 /// The file of each resource, and the resources that two files have.

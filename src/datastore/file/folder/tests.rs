@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use sha2::Digest as _;
 
-use super::super::parse::parse;
+use super::super::parse::{Digest, parse};
 use super::super::scan::{FileRead, Found, Stamp};
 use super::*;
 use crate::calico::catalog::catalog;
@@ -107,16 +107,16 @@ impl Tree {
             let path: Arc<Path> = Arc::from(Path::new(name));
             let digest: Digest = sha2::Sha256::digest(text).into();
             let stamp = Stamp::made_of(&digest, self.touched);
-            let read = if known.get(&path) == Some(&digest) {
+            let read = if known.get(&path).is_some_and(|seen| seen.digest == digest) {
                 FileRead::Unchanged
             } else {
                 let parsed = parse(&path, text.as_bytes(), &catalog(None)).map(Arc::from);
                 FileRead::Read { digest, empty: text.is_empty(), parsed }
             };
             let age = self.ages.get(name).copied().unwrap_or(OLD);
-            files.insert(path, Found { stamp: Some((stamp, age)), read });
+            files.insert(path, Found { stamp: Some((stamp, age)), seal: None, read });
         }
-        let odd = |path: &&'static str, read| (Arc::from(Path::new(path)), Found { stamp: None, read });
+        let odd = |path: &&'static str, read| (Arc::from(Path::new(path)), Found { stamp: None, seal: None, read });
         files.extend(self.unreadable.iter().map(|path| odd(path, FileRead::Unreadable("denied".to_owned()))));
         files.extend(self.changing.iter().map(|path| odd(path, FileRead::Changing)));
         let partial = self.partial.iter().map(|path| (PathBuf::from(path), "denied".to_owned())).collect();

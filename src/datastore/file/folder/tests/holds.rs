@@ -8,7 +8,7 @@ use crate::datastore::file::scan::CONFIRM_FILE;
 fn a_reload_that_deletes_too_much_is_held_until_confirmed() {
     let mut tree = Tree::of(&[("a.yaml", &pools(41))]);
     let mut bench = Bench::loaded(&tree);
-    // 20 is not over 20; 21 of 41 is more than half and over 20. What is new is held as well.
+    // 20 is not over 20; 21 of 41 is more than half and over 20. New objects are held as well.
     tree.files.insert("a.yaml", pools(20));
     tree.files.insert("b.yaml", pool("new", "1"));
     assert!(bench.look(&tree).again.is_some());
