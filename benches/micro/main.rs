@@ -181,7 +181,7 @@ fn decode(criterion: &mut Criterion) {
 fn validate(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("validate");
     let folder = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("config").join(name);
-    let library = Library::load(&[folder("mesh-schemas")]).expect("the sample's schemas compile");
+    let library = Library::load(&[folder("mesh/schemas")]).expect("the sample's schemas compile");
     let text = std::fs::read(folder("mesh").join("reviews.yaml")).expect("the sample");
     for document in text::read(&text, false).expect("the sample is YAML") {
         let name = document.value["kind"].as_str().unwrap_or_default().to_owned();

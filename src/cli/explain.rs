@@ -344,7 +344,7 @@ mod tests {
     use super::*;
 
     fn explain(subject: &str) -> (u8, String) {
-        let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mesh-schemas");
+        let schemas = Path::new(env!("CARGO_MANIFEST_DIR")).join("config/mesh/schemas");
         let args = ExplainArgs { subject: subject.to_owned(), schemas: vec![schemas.clone()], api_version: None };
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let status = run(&args, Screen::default(), &mut out, &mut err).expect("memory can be written to");

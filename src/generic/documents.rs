@@ -117,21 +117,19 @@ impl Documents {
             |field: &str, text: String| if text.is_empty() { Err(format!("{field} is missing")) } else { Ok(text) };
         let api_version = named("apiVersion", text(&document, "apiVersion")?)?;
         let kind = named("kind", text(&document, "kind")?)?;
-        let metadata = document.get("metadata").cloned().unwrap_or_default();
-        let name = named("metadata.name", text(&metadata, "name")?)?;
+        let metadata = document.get("metadata").unwrap_or(&Value::Null);
+        let name = named("metadata.name", text(metadata, "name")?)?;
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        let namespace = text(&metadata, "namespace")?;
+        let namespace = text(metadata, "namespace")?;
         let namespace = self.wanted.catalog.namespace(group, &kind, &namespace).to_owned();
-        let labels: BTreeMap<String, String> = match metadata.get("labels") {
-            Some(Value::Object(labels)) => {
-                labels.iter().filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
-            }
-            _ => BTreeMap::new(),
+        let labels = || -> BTreeMap<String, String> {
+            let labels = metadata.get("labels").and_then(Value::as_object).into_iter().flatten();
+            labels.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
         };
         let Wanted { patterns, namespaces, labels: selector, .. } = &self.wanted;
         let wanted = patterns.iter().any(|pattern| pattern.matches(group, version, &kind))
             && (namespaces.is_empty() || namespace.is_empty() || namespaces.contains(&namespace))
-            && selector.select(&labels);
+            && (selector.is_empty() || selector.select(&labels()));
         if !wanted {
             return Ok(None);
         }

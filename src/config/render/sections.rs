@@ -20,7 +20,7 @@ Required = false
 Sources = git, cluster
 Kinds = networking.istio.io/*, v1/ConfigMap
 Selector = app in (web,shop)
-Schemas = /etc/mesh-schemas
+Schemas = /etc/mesh/schemas
 "#;
 
 /// The end of the generated file: comments that explain named sections and their options.

@@ -11,6 +11,7 @@ use super::super::feed::made::Awaits;
 use super::super::feed::pump::PumpClient;
 use super::super::feed::shared::Feed;
 use super::super::reason::CloseReason;
+use crate::calico::syncers::is_calicos;
 use crate::outlet::status::{Agent, ClientState, ClientStatus};
 
 impl From<Order> for CloseReason {
@@ -115,7 +116,7 @@ impl Client {
             agent: self.agent.get().cloned().unwrap_or_default(),
             syncer: feed.map(|feed| feed.key().syncer),
             wire: feed.map(|feed| feed.key().wire.name()),
-            dialect: feed.map(|feed| feed.key().dialect.as_str()),
+            dialect: feed.filter(|feed| is_calicos(feed.key().syncer)).map(|feed| feed.key().dialect.as_str()),
             state: self.state(),
             sequence: mark.map_or(0, |mark| mark.sequence),
             lag: mark.map_or_else(Default::default, |mark| mark.age(now)),
