@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt as _, StreamExt};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout_at};
 use tracing::{debug, error, info, warn};
@@ -49,6 +49,9 @@ pub(super) struct Shared {
     pub(super) policy: Arc<dyn KindPolicy>,
     /// Decides the jitter of pauses.
     pub(super) seed: u64,
+    /// When a kind was listed for the first time. An API server that has just begun permits nobody anything until it has read its
+    /// roles: only a later refusal tells something of the kind.
+    pub(super) permitted: watch::Sender<Option<Instant>>,
 }
 
 /// The watch of one selection.
@@ -62,6 +65,8 @@ pub(super) struct KindWatch {
     status: watch::Sender<KindStatus>,
     /// Whether the kind is missed, as it was when something last failed.
     judgement: Judgement,
+    /// When the present list or watch was asked for.
+    asked: Instant,
     /// When which failure was logged last.
     said: Option<(Instant, String)>,
 }
@@ -94,6 +99,7 @@ impl KindWatch {
             joining,
             status,
             judgement: Judgement::missed(),
+            asked: Instant::now(),
             said: None,
         };
         (watch, status_reader)
@@ -146,6 +152,7 @@ impl KindWatch {
             self.subscribers.push(subscriber);
         }
         self.publish();
+        self.asked = Instant::now();
         let mut pages = self.shared.datastore.list(&self.selection);
         let mut last: Option<(Revision, _)> = None;
         let mut objects = 0_usize;
@@ -156,6 +163,7 @@ impl KindWatch {
                 Ok(None) => break,
                 Err(_) => return self.failed(self.retry("no answer within the time for one page")).await,
             };
+            self.shared.permitted.send_if_modified(|since| since.is_none() && since.replace(Instant::now()).is_none());
             if self.machine.page_arrived() {
                 self.publish();
                 self.send(KindEvent::ListStart).await;
@@ -183,6 +191,7 @@ impl KindWatch {
     }
 
     async fn watch(&mut self, from: Revision) {
+        self.asked = Instant::now();
         let mut batches = self.shared.datastore.watch(&self.selection, &from);
         self.machine.watch_opened(Instant::now());
         self.publish();
@@ -242,7 +251,7 @@ impl KindWatch {
     }
 
     async fn failed(&mut self, error: Error) {
-        self.judgement = self.shared.policy.judge(self.selection.kind());
+        self.judgement = self.judge(&error);
         let spared = self.judgement.spared.as_deref();
         let verdict = self.machine.failed(Instant::now(), &error, spared);
         self.log(&error, verdict);
@@ -258,6 +267,24 @@ impl KindWatch {
             }
             Verdict::Lost => self.send(KindEvent::Lost).await,
         }
+    }
+
+    /// Whether the kind is missed, as far as this failure can tell.
+    fn judge(&self, error: &Error) -> Judgement {
+        if !matches!(error, Error::Forbidden { .. }) {
+            return Judgement::missed();
+        }
+        let mut permitted = self.shared.permitted.subscribe();
+        if permitted.borrow().is_some_and(|since| since <= self.asked) {
+            return self.shared.policy.judge(self.selection.kind());
+        }
+        let changed = async move {
+            if permitted.wait_for(Option::is_some).await.is_err() {
+                // The hub has stopped.
+                std::future::pending::<()>().await;
+            }
+        };
+        Judgement { spared: None, changed: changed.boxed() }
     }
 
     /// Tells of a failure: of the first, of one with another reason, and of one that is a verdict.

@@ -48,7 +48,7 @@ impl KindHub {
         let (joiner, joining) = mpsc::channel(JOINING);
         let (statuses, _) = watch::channel(Vec::new());
         Self {
-            shared: Shared { datastore, policy: Arc::new(Plain), seed },
+            shared: Shared { datastore, policy: Arc::new(Plain), seed, permitted: watch::Sender::new(None) },
             watched: HashMap::new(),
             joining,
             joiner,

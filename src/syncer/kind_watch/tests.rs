@@ -431,12 +431,18 @@ async fn a_kind_that_the_clusters_calico_does_not_read_is_not_missed_where_it_is
     let mut hub = KindHub::new(Arc::new(store.clone()), 1).with_policy(Cluster::of(release.subscribe()));
     let (sender, mut events) = mpsc::channel(8);
     hub.subscribe(TIER, Subscriber::new(7, sender));
+    let (other, _others) = mpsc::channel(8);
+    hub.subscribe(POD, Subscriber::new(8, other));
     let statuses = hub.statuses();
     let running = tokio::spawn(hub.run(CancellationToken::new()));
     let silent = async |events: &mut mpsc::Receiver<(usize, KindEvent)>| {
         tokio::time::timeout(Duration::from_secs(300), next(events)).await.expect_err("nothing comes")
     };
-    let phase = || statuses.borrow()[0].borrow().phase;
+    let status = || {
+        let all = statuses.borrow();
+        all.iter().map(|status| status.borrow().clone()).find(|status| status.kind == TIER.to_string()).unwrap()
+    };
+    let phase = || status().phase;
     silent(&mut events).await;
     assert_eq!(phase(), Phase::Retrying, "nobody knows what the cluster runs");
     release.send_replace(Some(Release::V3_29));
@@ -447,7 +453,7 @@ async fn a_kind_that_the_clusters_calico_does_not_read_is_not_missed_where_it_is
     assert_eq!(next(&mut events).await, "absent");
     assert_eq!(told.elapsed(), Duration::ZERO, "at once");
     assert_eq!(phase(), Phase::Absent);
-    let error = statuses.borrow()[0].borrow().error.clone().unwrap();
+    let error = status().error.unwrap();
     assert!(error.contains("not permitted") && error.contains("v3.28"), "{error}");
     // The cluster is upgraded, its role first.
     store.put(&TIER, object("a"));
@@ -461,10 +467,35 @@ async fn a_kind_that_the_clusters_calico_does_not_read_is_not_missed_where_it_is
             }
         }
     }
-    assert_eq!(statuses.borrow()[0].borrow().error, None);
+    assert_eq!(status().error, None);
     // Objects that were there once are missed.
     store.set_forbidden(&TIER, true);
     silent(&mut events).await;
     assert_eq!(phase(), Phase::Retrying);
+    running.abort();
+}
+
+/// An API server that has just begun permits nothing until it has read its roles. Its refusal tells nothing of the kind.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_before_anything_was_permitted_makes_no_kind_absent() {
+    let store = MemoryStore::new();
+    store.put(&TIER, object("a"));
+    for kind in [&TIER, &POD] {
+        store.set_forbidden(kind, true);
+    }
+    let release = tokio::sync::watch::Sender::new(Some(Release::V3_28));
+    let mut hub = KindHub::new(Arc::new(store.clone()), 1).with_policy(Cluster::of(release.subscribe()));
+    let (sender, mut events) = mpsc::channel(8);
+    let (other, _others) = mpsc::channel(8);
+    hub.subscribe(TIER, Subscriber::new(7, sender));
+    hub.subscribe(POD, Subscriber::new(8, other));
+    let running = tokio::spawn(hub.run(CancellationToken::new()));
+    tokio::time::timeout(Duration::from_secs(300), next(&mut events)).await.expect_err("nothing comes");
+    for kind in [&TIER, &POD] {
+        store.set_forbidden(kind, false);
+    }
+    for expected in ["start", "objects a", "end"] {
+        assert_eq!(next(&mut events).await, expected);
+    }
     running.abort();
 }
