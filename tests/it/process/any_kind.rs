@@ -13,6 +13,8 @@ use crate::apiserver::ApiServer;
 use crate::daemon::{Daemon, eventually, http_get};
 use crate::real_etcd::Etcd;
 
+mod churn;
+
 /// A definition of gardens: beds is a number, and at least one.
 const GARDENS: &str = r#"
 apiVersion: apiextensions.k8s.io/v1
