@@ -91,6 +91,7 @@ fn spec(
             joiner: store.hub.joiner(),
             spared_after: (!store.config.required).then_some(store.config.sync_timeout),
             documents: store.source.documents.clone(),
+            folder: store.config.file.path.as_deref().filter(|_| store.source.files.is_some()).map(Arc::from),
         })
     });
     Ok(generic::spec(&request, from.collect::<anyhow::Result<_>>()?))

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::canonical;
 use super::key;
 use super::objects::{Choices, absent, pair, readable};
+use super::text::Text;
 use crate::datastore::catalog::Catalog;
 use crate::datastore::labels::Labels;
 use crate::datastore::{Kind, Object, ObjectId, Pattern};
@@ -143,7 +144,8 @@ impl Documents {
         let id = ObjectId { namespace: namespace.into(), name: name.into() };
         let key = key::of(group, &kind, &id);
         let canonical = canonical::of_value(document, &api_version, &kind, self.choices.with_status)?;
-        Ok(Some(pair(key, canonical, origin, self.choices.check.as_ref())))
+        let text = Text::Held(origin.place.clone(), object.body.clone());
+        Ok(Some(pair(key, canonical, origin, self.choices.check.as_ref(), text)))
     }
 
     /// The document is no object any more: the next one that has its object takes over, or its key is absent.

@@ -9,5 +9,6 @@ pub mod key;
 pub mod objects;
 pub mod pipeline;
 mod subject;
+mod text;
 
 pub use self::subject::Check;

@@ -1,10 +1,12 @@
 //! The processor of one kind's objects, of a folder or an API server: one key each, the whole object as its value.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use super::canonical;
 use super::key;
 use super::subject::{Check, Subject};
+use super::text::Text;
 use crate::datastore::{Kind, ObjectId};
 use crate::model::object::MAX_OBJECT_BYTES;
 use crate::model::{Key, KvPair, Origin, Value, no_revision};
@@ -34,15 +36,16 @@ pub struct Objects {
     api_version: String,
     rank: u8,
     choices: Choices,
+    folder: Option<Arc<Path>>,
 }
 
 impl Objects {
-    /// The processor of a kind's objects, which come from the datastore of this rank.
+    /// The processor of a kind's objects, which come from the datastore of this rank: from this folder, or an API server.
     #[must_use]
-    pub fn new(kind: &Kind, rank: u8, choices: Choices) -> Self {
+    pub fn new(kind: &Kind, rank: u8, choices: Choices, folder: Option<Arc<Path>>) -> Self {
         let api_version =
             if kind.group.is_empty() { kind.version.to_string() } else { format!("{}/{}", kind.group, kind.version) };
-        Self { kind: kind.clone(), api_version, rank, choices }
+        Self { kind: kind.clone(), api_version, rank, choices, folder }
     }
 
     fn key(&self, id: &ObjectId) -> Key {
@@ -73,8 +76,12 @@ impl Processor for Objects {
         });
         match read {
             Ok(canonical) => {
-                let place = object.place.as_deref().unwrap_or(&canonical.writer).into();
-                out.push(pair(key, canonical, Origin { rank: self.rank, place }, self.choices.check.as_ref()));
+                let place: Box<str> = object.place.as_deref().unwrap_or(&canonical.writer).into();
+                let text = match &self.folder {
+                    Some(folder) => Text::File(folder.clone(), place.clone()),
+                    None => Text::None,
+                };
+                out.push(pair(key, canonical, Origin { rank: self.rank, place }, self.choices.check.as_ref(), text));
                 Ok(())
             }
             Err(reason) => {
@@ -93,10 +100,16 @@ pub(super) fn absent(key: Key) -> KvPair {
 }
 
 /// The pair of an object.
-pub(super) fn pair(key: Key, canonical: canonical::Canonical, origin: Origin, check: Option<&Check>) -> KvPair {
+pub(super) fn pair(
+    key: Key,
+    canonical: canonical::Canonical,
+    origin: Origin,
+    check: Option<&Check>,
+    text: Text,
+) -> KvPair {
     let value = match check {
         Some(check) => {
-            Value::checked(canonical.bytes, Arc::new(Subject { object: canonical.value, check: check.clone() }))
+            Value::checked(canonical.bytes, Arc::new(Subject { object: canonical.value, check: check.clone(), text }))
         }
         None => Value::raw(canonical.bytes),
     };
@@ -142,7 +155,7 @@ mod tests {
 
     fn processed(keep_last_good: bool, body: impl Into<Bytes>) -> (Vec<KvPair>, Result<(), ConvertError>) {
         let mut out = Vec::new();
-        let mut objects = Objects::new(&kind(), 1, Choices { with_status: false, keep_last_good, check: None });
+        let mut objects = Objects::new(&kind(), 1, Choices { with_status: false, keep_last_good, check: None }, None);
         let result = objects.process(ObjectEvent::Put(&object(body)), &mut out);
         (out, result)
     }

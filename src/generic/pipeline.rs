@@ -1,7 +1,7 @@
 //! The description of a pipeline of any kinds: one inlet per datastore, in the order of precedence.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +66,8 @@ pub struct From {
     pub spared_after: Option<Duration>,
     /// The prefix of etcd's keys and the form of their values, where the datastore is etcd.
     pub documents: Option<(String, Form)>,
+    /// The folder, where the datastore is one.
+    pub folder: Option<Arc<Path>>,
 }
 
 /// The pipeline of a syncer that reads these datastores, the first of which counts most.
@@ -83,7 +85,7 @@ pub fn spec(request: &Request, from: Vec<From>) -> PipelineSpec {
 }
 
 fn inlet(request: &Request, from: From, rank: u8) -> Inlet {
-    let From { name, datastore, joiner, spared_after, documents } = from;
+    let From { name, datastore, joiner, spared_after, documents, folder: root } = from;
     let choices = Choices {
         with_status: request.with_status,
         keep_last_good: request.on_invalid == OnInvalid::KeepLast,
@@ -100,7 +102,7 @@ fn inlet(request: &Request, from: From, rank: u8) -> Inlet {
     let processor = move |kind: &Kind| -> Box<dyn Processor> {
         match &documents {
             Some((prefix, form)) => Box::new(Documents::new(prefix, *form, wanted.clone(), rank, choices.clone())),
-            None => Box::new(Objects::new(kind, rank, choices.clone())),
+            None => Box::new(Objects::new(kind, rank, choices.clone(), root.clone())),
         }
     };
     let whole = fixed.is_some();

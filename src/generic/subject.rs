@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::text::Text;
 use crate::model::finding::{Findings, Validate};
 
 /// Finds everything that is wrong with an object. The second value is the object as it was, where it is known.
@@ -14,6 +15,7 @@ pub type Check = Arc<dyn Fn(&Value, Option<&Value>) -> Findings + Send + Sync>;
 pub(super) struct Subject {
     pub(super) object: Value,
     pub(super) check: Check,
+    pub(super) text: Text,
 }
 
 impl fmt::Debug for Subject {
@@ -29,5 +31,9 @@ impl Validate for Subject {
 
     fn validate_change(&self, old: &[u8]) -> Findings {
         (self.check)(&self.object, serde_json::from_slice(old).ok().as_ref())
+    }
+
+    fn places(&self, pointers: &[String]) -> Vec<String> {
+        self.text.places(&self.object, pointers)
     }
 }

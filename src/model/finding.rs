@@ -247,6 +247,12 @@ pub trait Validate: Send + Sync + fmt::Debug {
     fn validate_change(&self, _old: &[u8]) -> Findings {
         self.validate()
     }
+
+    /// The places of fields in the text that the value came from, as in `reviews.yaml:14:7`; none if there is no such text. May read a
+    /// file, so it is only for values about which people are told.
+    fn places(&self, _pointers: &[String]) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::key_counter::KeyCounter;
-use super::{Findings, Validate};
+use super::{Finding, Findings, Validate};
 use crate::decoupler;
 use crate::decoupler::MAX_BATCH;
 use crate::metrics::SyncerMetrics;
@@ -24,6 +24,10 @@ use crate::problems::{Novelty, ProblemBook, shortened};
 
 /// Name under which this stage reports problems.
 const FOUND_BY: &str = "validation";
+
+/// While more values than this are invalid, a further one is named by its document only: to find its fields costs a look into its text, and
+/// one file may have all of them.
+const MAX_PLACED: usize = 64;
 
 /// Where an invalid value leads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -104,7 +108,7 @@ impl ValidationFilter {
     /// Checks an update, and changes it as the pipeline has chosen. Returns whether it goes on.
     fn check_update(&mut self, update: &mut Update) -> bool {
         let subject = update.value.as_mut().and_then(|value| value.subject.take());
-        let findings = subject.map(|subject| self.ask(update, &*subject)).unwrap_or_default();
+        let findings = subject.as_ref().map(|subject| self.ask(update, &**subject)).unwrap_or_default();
         if findings.are_harmless() {
             if !self.invalid.is_empty() && self.invalid.remove(&(update.rank(), update.key.clone())) {
                 self.problems.clear(FOUND_BY, subject_name(update));
@@ -112,7 +116,7 @@ impl ValidationFilter {
             return true;
         }
         self.metrics.values_invalid.inc();
-        self.note(update, &findings);
+        self.note(update, subject.as_deref(), &findings);
         match self.rules.on_invalid {
             OnInvalid::Pass => true,
             OnInvalid::KeepLast if update.update_type == UpdateType::Updated => false,
@@ -135,9 +139,21 @@ impl ValidationFilter {
     }
 
     /// Notes and logs that a value is invalid.
-    fn note(&mut self, update: &Update, findings: &Findings) {
+    fn note(&mut self, update: &Update, subject: Option<&dyn Validate>, findings: &Findings) {
         let place = update.origin.as_ref().map(|origin| &*origin.place).filter(|place| !place.is_empty());
-        let reason = place.map_or_else(|| findings.to_string(), |place| format!("{place}: {findings}"));
+        let places = subject.filter(|_| self.invalid.len() < MAX_PLACED).map(|subject| {
+            let pointers: Vec<String> = findings.as_slice().iter().map(Finding::pointer).collect();
+            subject.places(&pointers)
+        });
+        let places = places.filter(|places| !places.is_empty());
+        let reason = match (places, place) {
+            (Some(places), _) => {
+                let lines = places.iter().zip(findings.as_slice());
+                lines.map(|(place, finding)| format!("{place} {}", finding.line())).collect::<Vec<_>>().join("; ")
+            }
+            (None, Some(place)) => format!("{place}: {findings}"),
+            (None, None) => findings.to_string(),
+        };
         let family = (self.rules.family)(&update.key);
         match self.problems.report(FOUND_BY, family, subject_name(update), &reason) {
             Novelty::New => {

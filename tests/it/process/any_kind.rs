@@ -292,7 +292,7 @@ fn schemas_are_read_again_and_one_that_does_not_compile_changes_nothing() -> any
     schema(&GARDENS.replace("minimum: 1", "minimum: 4"))?;
     daemon.signal("HUP")?;
     wait_for_status(&daemon, "the garden is named", |status| {
-        says(status, "back.yaml:1: /spec/beds") && status["problem_count"] == 1
+        says(status, "back.yaml:4:8 error bad-value /spec/beds") && status["problem_count"] == 1
     })?;
     schema(GARDENS)?;
     daemon.signal("HUP")?;
