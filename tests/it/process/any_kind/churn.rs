@@ -24,7 +24,7 @@ const WRITES: usize = 30;
 /// The number in each object, by datastore and name.
 type Numbers = [BTreeMap<String, u64>; 3];
 
-/// What an agent must have: the object of the first datastore that has one.
+/// The content of an agent: of each name the object of the first datastore that has one.
 fn expected(numbers: &Numbers) -> BTreeMap<Key, (String, u64)> {
     let mut all = BTreeMap::new();
     for (source, objects) in SOURCES.iter().zip(numbers).rev() {
