@@ -15,6 +15,7 @@ use crate::datastore::file::{FileConfig, FileStatus, FileStore};
 use crate::datastore::kubernetes::KubernetesStore;
 use crate::datastore::write::Writable;
 use crate::generic::documents::{self, Form};
+use crate::generic::pipeline::Texts;
 use crate::tasks::TaskRegistry;
 
 /// The datastore, and the settings of its type.
@@ -31,8 +32,8 @@ pub(crate) struct Source {
     pub(crate) location: String,
     /// The state of a folder's files.
     pub(crate) files: Option<watch::Receiver<FileStatus>>,
-    /// The prefix and the form of documents in etcd.
-    pub(crate) documents: Option<(String, Form)>,
+    /// The texts of objects of any kind.
+    pub(crate) texts: Texts,
     /// The datastore's own tasks. A failure of one ends the process.
     pub(crate) tasks: TaskRegistry,
     /// Reads it again now.
@@ -58,10 +59,10 @@ impl Source {
     }
 
     fn etcd(config: &DatastoreConfig, mut known: Arc<Catalog>) -> anyhow::Result<Self> {
-        let documents = config.etcd.documents.as_ref().map(|documents| {
+        let texts = config.etcd.documents.as_ref().map_or(Texts::None, |documents| {
             // The bytes are for the processor to read, whatever they are.
             Arc::make_mut(&mut known).values.insert(documents::kind(&documents.prefix), ValueForm::Raw);
-            (documents.prefix.clone(), if documents.raw { Form::Raw } else { Form::Objects })
+            Texts::Values(documents.prefix.clone(), if documents.raw { Form::Raw } else { Form::Objects })
         });
         let etcd = EtcdConfig {
             ca_file: config.etcd.ca_file.clone(),
@@ -77,7 +78,7 @@ impl Source {
             cluster_types: vec!["typha".to_owned()],
             flavour: Flavour::Etcd,
             location: config.etcd.endpoints.join(","),
-            documents,
+            texts,
             files: None,
             tasks: TaskRegistry::new(),
             reload: None,
@@ -94,7 +95,7 @@ impl Source {
             writable: Some(store),
             cluster_types: ["typha", "kdd"].map(str::to_owned).to_vec(),
             flavour: Flavour::Kubernetes,
-            documents: None,
+            texts: Texts::None,
             files: None,
             tasks,
             reload: None,
@@ -103,7 +104,7 @@ impl Source {
 
     fn folder(config: &DatastoreConfig, known: Arc<Catalog>) -> anyhow::Result<Self> {
         let path = config.file.path.clone().context("DatastoreType = file needs DatastorePath")?;
-        let location = path.display().to_string();
+        let (location, texts) = (path.display().to_string(), Texts::Files(Arc::from(path.as_path())));
         let crate::config::FileConfig { quiet, serve_incomplete, mass_delete_guard, .. } = config.file;
         let tasks = TaskRegistry::new();
         let folder = FileConfig { quiet, serve_incomplete, mass_delete_guard, ..FileConfig::new(path, known) };
@@ -114,7 +115,7 @@ impl Source {
             writable: None,
             cluster_types: Vec::new(),
             flavour: Flavour::Folder,
-            documents: None,
+            texts,
             location,
             tasks,
             reload: Some(Box::new(move || store.reload())),

@@ -90,8 +90,7 @@ fn spec(
             datastore: store.source.datastore.clone(),
             joiner: store.hub.joiner(),
             spared_after: (!store.config.required).then_some(store.config.sync_timeout),
-            documents: store.source.documents.clone(),
-            folder: store.config.file.path.as_deref().filter(|_| store.source.files.is_some()).map(Arc::from),
+            texts: store.source.texts.clone(),
         })
     });
     Ok(generic::spec(&request, from.collect::<anyhow::Result<_>>()?))

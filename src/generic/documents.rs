@@ -144,7 +144,7 @@ impl Documents {
         let id = ObjectId { namespace: namespace.into(), name: name.into() };
         let key = key::of(group, &kind, &id);
         let canonical = canonical::of_value(document, &api_version, &kind, self.choices.with_status)?;
-        let text = Text::Held(origin.place.clone(), object.body.clone());
+        let text = Text::Held(object.body.clone());
         Ok(Some(pair(key, canonical, origin, self.choices.check.as_ref(), text)))
     }
 

@@ -36,7 +36,7 @@ pub struct Objects {
     api_version: String,
     rank: u8,
     choices: Choices,
-    folder: Option<Arc<Path>>,
+    text: Text,
 }
 
 impl Objects {
@@ -45,7 +45,8 @@ impl Objects {
     pub fn new(kind: &Kind, rank: u8, choices: Choices, folder: Option<Arc<Path>>) -> Self {
         let api_version =
             if kind.group.is_empty() { kind.version.to_string() } else { format!("{}/{}", kind.group, kind.version) };
-        Self { kind: kind.clone(), api_version, rank, choices, folder }
+        let text = folder.map_or(Text::None, Text::Below);
+        Self { kind: kind.clone(), api_version, rank, choices, text }
     }
 
     fn key(&self, id: &ObjectId) -> Key {
@@ -76,12 +77,9 @@ impl Processor for Objects {
         });
         match read {
             Ok(canonical) => {
-                let place: Box<str> = object.place.as_deref().unwrap_or(&canonical.writer).into();
-                let text = match &self.folder {
-                    Some(folder) => Text::File(folder.clone(), place.clone()),
-                    None => Text::None,
-                };
-                out.push(pair(key, canonical, Origin { rank: self.rank, place }, self.choices.check.as_ref(), text));
+                let place = object.place.as_deref().unwrap_or(&canonical.writer).into();
+                let origin = Origin { rank: self.rank, place };
+                out.push(pair(key, canonical, origin, self.choices.check.as_ref(), self.text.clone()));
                 Ok(())
             }
             Err(reason) => {
@@ -107,13 +105,15 @@ pub(super) fn pair(
     check: Option<&Check>,
     text: Text,
 ) -> KvPair {
+    let origin = Arc::new(origin);
     let value = match check {
         Some(check) => {
-            Value::checked(canonical.bytes, Arc::new(Subject { object: canonical.value, check: check.clone(), text }))
+            let (object, check, origin) = (canonical.value, check.clone(), origin.clone());
+            Value::checked(canonical.bytes, Arc::new(Subject { object, check, origin, text }))
         }
         None => Value::raw(canonical.bytes),
     };
-    let (revision, origin) = (canonical.revision, Some(Arc::new(origin)));
+    let (revision, origin) = (canonical.revision, Some(origin));
     KvPair { key, value: Some(value), revision, v3_resource_version: no_revision(), origin }
 }
 

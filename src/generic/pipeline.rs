@@ -64,10 +64,19 @@ pub struct From {
     pub joiner: Joiner,
     /// The time after which the syncer is in sync without it; `None`: never.
     pub spared_after: Option<Duration>,
-    /// The prefix of etcd's keys and the form of their values, where the datastore is etcd.
-    pub documents: Option<(String, Form)>,
-    /// The folder, where the datastore is one.
-    pub folder: Option<Arc<Path>>,
+    /// Where its objects are texts.
+    pub texts: Texts,
+}
+
+/// The texts of a datastore's objects.
+#[derive(Clone, Debug)]
+pub enum Texts {
+    /// Values of etcd below a prefix, in this form.
+    Values(String, Form),
+    /// Files below a folder.
+    Files(Arc<Path>),
+    /// An API server keeps none.
+    None,
 }
 
 /// The pipeline of a syncer that reads these datastores, the first of which counts most.
@@ -85,13 +94,16 @@ pub fn spec(request: &Request, from: Vec<From>) -> PipelineSpec {
 }
 
 fn inlet(request: &Request, from: From, rank: u8) -> Inlet {
-    let From { name, datastore, joiner, spared_after, documents, folder: root } = from;
+    let From { name, datastore, joiner, spared_after, texts } = from;
     let choices = Choices {
         with_status: request.with_status,
         keep_last_good: request.on_invalid == OnInvalid::KeepLast,
         check: request.check.clone(),
     };
-    let fixed = documents.as_ref().map(|(prefix, _)| vec![documents::kind(prefix)]);
+    let fixed = match &texts {
+        Texts::Values(prefix, _) => Some(vec![documents::kind(prefix)]),
+        Texts::Files(_) | Texts::None => None,
+    };
     let Request { kinds: patterns, namespaces, labels, folder, .. } = request.clone();
     let wanted = Wanted {
         patterns: patterns.clone(),
@@ -100,9 +112,11 @@ fn inlet(request: &Request, from: From, rank: u8) -> Inlet {
         catalog: request.catalog.clone(),
     };
     let processor = move |kind: &Kind| -> Box<dyn Processor> {
-        match &documents {
-            Some((prefix, form)) => Box::new(Documents::new(prefix, *form, wanted.clone(), rank, choices.clone())),
-            None => Box::new(Objects::new(kind, rank, choices.clone(), root.clone())),
+        let choices = choices.clone();
+        match &texts {
+            Texts::Values(prefix, form) => Box::new(Documents::new(prefix, *form, wanted.clone(), rank, choices)),
+            Texts::Files(folder) => Box::new(Objects::new(kind, rank, choices, Some(folder.clone()))),
+            Texts::None => Box::new(Objects::new(kind, rank, choices, None)),
         }
     };
     let whole = fixed.is_some();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::text::Text;
+use crate::model::Origin;
 use crate::model::finding::{Findings, Validate};
 
 /// Finds everything that is wrong with an object. The second value is the object as it was, where it is known.
@@ -15,6 +16,7 @@ pub type Check = Arc<dyn Fn(&Value, Option<&Value>) -> Findings + Send + Sync>;
 pub(super) struct Subject {
     pub(super) object: Value,
     pub(super) check: Check,
+    pub(super) origin: Arc<Origin>,
     pub(super) text: Text,
 }
 
@@ -34,6 +36,6 @@ impl Validate for Subject {
     }
 
     fn places(&self, pointers: &[String]) -> Vec<String> {
-        self.text.places(&self.object, pointers)
+        self.text.places(&self.origin.place, &self.object, pointers)
     }
 }

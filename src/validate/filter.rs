@@ -140,20 +140,7 @@ impl ValidationFilter {
 
     /// Notes and logs that a value is invalid.
     fn note(&mut self, update: &Update, subject: Option<&dyn Validate>, findings: &Findings) {
-        let place = update.origin.as_ref().map(|origin| &*origin.place).filter(|place| !place.is_empty());
-        let places = subject.filter(|_| self.invalid.len() < MAX_PLACED).map(|subject| {
-            let pointers: Vec<String> = findings.as_slice().iter().map(Finding::pointer).collect();
-            subject.places(&pointers)
-        });
-        let places = places.filter(|places| !places.is_empty());
-        let reason = match (places, place) {
-            (Some(places), _) => {
-                let lines = places.iter().zip(findings.as_slice());
-                lines.map(|(place, finding)| format!("{place} {}", finding.line())).collect::<Vec<_>>().join("; ")
-            }
-            (None, Some(place)) => format!("{place}: {findings}"),
-            (None, None) => findings.to_string(),
-        };
+        let reason = self.reason(update, subject, findings);
         let family = (self.rules.family)(&update.key);
         match self.problems.report(FOUND_BY, family, subject_name(update), &reason) {
             Novelty::New => {
@@ -175,6 +162,25 @@ impl ValidationFilter {
         }
         // Bounded, because the book is: every key here has its entry there.
         self.invalid.insert((update.rank(), update.key.clone()));
+    }
+}
+
+impl ValidationFilter {
+    /// The findings, each with its place in a text where there is one; else with the place of the value.
+    fn reason(&self, update: &Update, subject: Option<&dyn Validate>, findings: &Findings) -> String {
+        let findings_of = findings.as_slice();
+        let places = subject.filter(|_| self.invalid.len() < MAX_PLACED).map(|subject| {
+            let pointers: Vec<String> = findings_of.iter().map(Finding::pointer).collect();
+            subject.places(&pointers)
+        });
+        if let Some(places) = places.filter(|places| !places.is_empty()) {
+            let lines = places.iter().zip(findings_of).map(|(place, finding)| format!("{place} {}", finding.line()));
+            return lines.collect::<Vec<_>>().join("; ");
+        }
+        match update.origin.as_ref().map(|origin| &*origin.place).filter(|place| !place.is_empty()) {
+            Some(place) => format!("{place}: {findings}"),
+            None => findings.to_string(),
+        }
     }
 }
 
@@ -215,6 +221,10 @@ mod tests {
                 findings.error(BAD_VALUE, path, "x", "y");
             }
             findings
+        }
+
+        fn places(&self, pointers: &[String]) -> Vec<String> {
+            pointers.iter().filter(|pointer| *pointer == "/in/a/text").map(|_| "a.yaml:3:5".to_owned()).collect()
         }
     }
 
@@ -258,6 +268,20 @@ mod tests {
         assert_eq!(&*blanked.revision, "7");
         assert_eq!(metrics.values_invalid.get(), 1);
         assert!(problems.snapshot(1)[0].reason.contains("spec.selector"));
+    }
+
+    #[test]
+    fn fields_are_placed_in_the_text_of_the_first_invalid_values() {
+        let (mut stage, _, problems) = stage();
+        for n in 0..=MAX_PLACED {
+            let path = if n == 0 { "elsewhere" } else { "in.a.text" };
+            check(&mut stage, update(&format!("/k/{n:03}"), Some(Err(path)), UpdateType::New));
+        }
+        let reasons: Vec<String> =
+            problems.snapshot(MAX_PLACED + 1).into_iter().map(|problem| problem.reason).collect();
+        assert_eq!(reasons[0], r#"elsewhere: "x" is not valid: y"#);
+        assert_eq!(reasons[1], r#"a.yaml:3:5 error bad-value /in/a/text: "x" is not valid: y"#);
+        assert_eq!(reasons[MAX_PLACED], r#"in.a.text: "x" is not valid: y"#);
     }
 
     #[test]

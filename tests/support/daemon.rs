@@ -3,18 +3,18 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
 use crate::real_etcd::free_port;
+use crate::wait;
 
 /// Longest time for any step, on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-/// Pause between two looks at a child process.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Ports that were free a moment ago, all different, and none of them `taken`.
 fn free_ports_beside<const N: usize>(taken: u16) -> [u16; N] {
@@ -25,19 +25,13 @@ fn free_ports_beside<const N: usize>(taken: u16) -> [u16; N] {
     listeners.each_ref().map(|listener| listener.local_addr().expect("a bound socket has an address").port())
 }
 
-/// Waits until `done` returns a value; `what` names it in the failure.
-#[allow(clippy::disallowed_methods, reason = "waits for another process in real time")]
-pub(crate) fn eventually<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> anyhow::Result<T> {
-    let began = Instant::now();
-    loop {
-        if let Some(value) = done() {
-            return Ok(value);
-        }
-        if began.elapsed() > PATIENCE {
-            bail!("{what}: not within {PATIENCE:?}");
-        }
-        std::thread::sleep(LOOK);
-    }
+/// Waits until `done` returns a value; `what` names it in the failure. Blocks, also within a runtime: the wait has a thread of its own.
+pub(crate) fn eventually<T: Send>(what: &str, mut done: impl FnMut() -> Option<T> + Send) -> anyhow::Result<T> {
+    let waiting = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        runtime.block_on(wait::eventually(what, PATIENCE, async || done()))
+    };
+    std::thread::scope(|scope| scope.spawn(waiting).join()).unwrap_or_else(|panic| resume_unwind(panic))
 }
 
 /// A running daemon. Killed when dropped.

@@ -117,7 +117,7 @@ fn status(daemon: &Daemon) -> anyhow::Result<Value> {
     Ok(status["syncers"][0].clone())
 }
 
-fn wait_for_status(daemon: &Daemon, what: &str, fits: impl Fn(&Value) -> bool) -> anyhow::Result<Value> {
+fn wait_for_status(daemon: &Daemon, what: &str, fits: impl Fn(&Value) -> bool + Sync) -> anyhow::Result<Value> {
     let found = eventually(what, || status(daemon).ok().filter(|status| fits(status)));
     found.with_context(|| format!("the status is {:#?}", status(daemon)))
 }

@@ -111,7 +111,7 @@ impl Watcher {
         self.wait_for_line(text, |line| line.contains(text))
     }
 
-    fn wait_for_line(&self, what: &str, fits: impl Fn(&str) -> bool) -> anyhow::Result<String> {
+    fn wait_for_line(&self, what: &str, fits: impl Fn(&str) -> bool + Sync) -> anyhow::Result<String> {
         let line = eventually(&format!("the watcher says {what:?}"), || {
             let said = self.said();
             // The last line may still be growing.

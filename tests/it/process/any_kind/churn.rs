@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::Context as _;
-use bulrush::model::{Key, SyncerName};
-use bulrush::syncclient::{Client, SyncEvent};
+use bulrush::model::{Key, SyncerName, Update};
+use bulrush::syncclient::{Client, SyncEvent, apply};
 use etcd_client::Client as EtcdClient;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -58,8 +58,8 @@ impl World {
         self.folder.path().join(if self.away[0] { "gone" } else { "git" })
     }
 
-    /// Writes an object, or removes it. False: the datastore cannot be written to now.
-    async fn write(&mut self, source: usize, name: &str, number: Option<u64>) -> anyhow::Result<bool> {
+    /// Writes an object, or removes it, unless the datastore cannot be written to now.
+    async fn write(&mut self, source: usize, name: &str, number: Option<u64>) -> anyhow::Result<()> {
         let object = settings(source, name, number.unwrap_or_default());
         let removed = number.is_none() && self.actual[source].contains_key(name);
         match source {
@@ -73,7 +73,7 @@ impl World {
                     fs::remove_file(file)?;
                 }
             }
-            1 if self.away[1] => return Ok(false),
+            1 if self.away[1] => return Ok(()),
             1 => {
                 let mut client = EtcdClient::connect([self.etcd.url()], None).await?;
                 let key = format!("/mesh/{name}");
@@ -91,7 +91,7 @@ impl World {
             Some(number) => drop(self.actual[source].insert(name.to_owned(), number)),
             None => drop(self.actual[source].remove(name)),
         }
-        Ok(true)
+        Ok(())
     }
 
     fn take_away(&mut self, source: usize) -> anyhow::Result<()> {
@@ -124,8 +124,21 @@ impl World {
 /// The content of an agent, and all keys that it was told to forget.
 #[derive(Debug, Default)]
 struct Memory {
-    content: BTreeMap<Key, (String, u64)>,
+    content: BTreeMap<Key, Update>,
     forgotten: Vec<Key>,
+}
+
+impl Memory {
+    /// The datastore and the number in each object.
+    fn numbers(&self) -> BTreeMap<Key, (String, u64)> {
+        let number = |update: &Update| {
+            let object: Value = serde_json::from_slice(&update.value.as_ref()?.bytes).ok()?;
+            let text = |field: &str| object["data"][field].as_str().map(str::to_owned);
+            Some((text("from")?, text("number")?.parse().ok()?))
+        };
+        let known = |(key, update): (&Key, &Update)| (key.clone(), number(update).unwrap_or_default());
+        self.content.iter().map(known).collect()
+    }
 }
 
 fn follow(mut client: Client, memory: Arc<Mutex<Memory>>) -> tokio::task::JoinHandle<()> {
@@ -133,16 +146,9 @@ fn follow(mut client: Client, memory: Arc<Mutex<Memory>>) -> tokio::task::JoinHa
         while let Some(event) = client.next().await {
             let SyncEvent::Updates(updates) = event else { continue };
             let mut memory = memory.lock().unwrap_or_else(PoisonError::into_inner);
-            for update in updates {
-                let Some(value) = update.value else {
-                    memory.content.remove(&update.key);
-                    memory.forgotten.push(update.key);
-                    continue;
-                };
-                let object: Value = serde_json::from_slice(&value.bytes).unwrap_or_default();
-                let text = |field: &str| object["data"][field].as_str().unwrap_or_default().to_owned();
-                memory.content.insert(update.key, (text("from"), text("number").parse().unwrap_or_default()));
-            }
+            let gone = updates.iter().filter(|update| update.value.is_none());
+            memory.forgotten.extend(gone.map(|update| update.key.clone()));
+            apply(&mut memory.content, updates);
         }
     })
 }
@@ -177,7 +183,7 @@ async fn datastores_that_come_and_go_under_churn_end_in_the_same_state() -> anyh
     let follower = follow(client, memory.clone());
     let settled = |world: &World, when: &str| {
         let wanted = world.expected();
-        let held = || memory.lock().unwrap_or_else(PoisonError::into_inner).content.clone();
+        let held = || memory.lock().unwrap_or_else(PoisonError::into_inner).numbers();
         eventually(when, || (held() == wanted).then_some(()))
             .with_context(|| format!("wanted {wanted:#?}\nheld {:#?}\nlog:\n{}", held(), daemon.log()))
     };
